@@ -1,0 +1,20 @@
+"""What the evidence commits to (docs/protocol.md, section 2)."""
+
+import hashlib
+from collections.abc import Iterable
+
+
+def report_data(root: bytes, claims: bytes) -> bytes:
+    """The 64 bytes that the TEE signs: they bind the verifiers' nonces and the claims, byte for byte."""
+    return hashlib.sha512(b"strongroom/1 report" + root + hashlib.sha512(claims).digest()).digest()
+
+
+def device_nonce(root: bytes, key_ids: Iterable[bytes]) -> bytes:
+    """The 32 bytes that each device signs: they bind the nonces and every key, in the order of the claims."""
+    return hashlib.sha256(b"strongroom/1 device" + root + b"".join(key_ids)).digest()
+
+
+def evidence_digest(kind: str, report: bytes) -> str:
+    """The value of `claims.devices[].evidence` for a device's report."""
+    name = kind.encode("ascii")
+    return "sha256:" + hashlib.sha256(len(name).to_bytes(2, "big") + name + report).hexdigest()
