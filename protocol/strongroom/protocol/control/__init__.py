@@ -1,0 +1,1 @@
+"""Generated messages and stubs of the internal channel between launcher and front ends."""

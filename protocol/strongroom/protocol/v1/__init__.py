@@ -1,0 +1,1 @@
+"""Generated messages and stubs of the wire format, package `strongroom.v1`."""
