@@ -15,8 +15,6 @@ from strongroom.protocol.keys import SUITE_NAME, PublicIdentity
 from strongroom.protocol.limits import MAX_CLAIMS_BYTES
 from strongroom.protocol.padding import StreamShape
 
-PROTOCOL_VERSION = 1
-
 
 def _check_base64url(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", text, re.ASCII) or base64url(from_base64url(text)) != text:

@@ -24,31 +24,37 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)strongroom/protocol/control/control.proto\x12\x12strongroom.control\"n\n\x11\x45ngineDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x17\n\x0fgpu_cache_bytes\x18\x05 \x01(\x04\"\x88\x01\n\x07KeyRing\x12,\n\x04keys\x18\x01 \x03(\x0b\x32\x1e.strongroom.control.PrivateKey\x12\x17\n\x0fretired_key_ids\x18\x02 \x03(\x0c\x12\x14\n\x0cmodel_digest\x18\x03 \x01(\x0c\x12\x0f\n\x07padding\x18\x04 \x01(\t\x12\x0f\n\x07tick_ms\x18\x05 \x01(\r\"+\n\nPrivateKey\x12\r\n\x05suite\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\"1\n\x0c\x41\x64mitRequest\x12\x11\n\treplay_id\x18\x01 \x01(\x0c\x12\x0e\n\x06key_id\x18\x02 \x01(\x0c\"\x99\x01\n\rAdmitResponse\x12:\n\x07verdict\x18\x01 \x01(\x0e\x32).strongroom.control.AdmitResponse.Verdict\"L\n\x07Verdict\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x46RESH\x10\x01\x12\n\n\x06REPLAY\x10\x02\x12\x08\n\x04\x46ULL\x10\x03\x12\x0f\n\x0bUNKNOWN_KEY\x10\x04\"\x89\x01\n\x05Pulse\x12\x0f\n\x07serving\x18\x01 \x01(\x08\x12\x14\n\x0copen_streams\x18\x02 \x01(\r\x12\x16\n\x0e\x65ngine_running\x18\x03 \x01(\r\x12\x16\n\x0e\x65ngine_waiting\x18\x04 \x01(\r\x12)\n\x06\x63ounts\x18\x05 \x03(\x0b\x32\x19.strongroom.control.Count\"(\n\x05\x43ount\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\"\x1c\n\x0bPulseAnswer\x12\r\n\x05\x64rain\x18\x01 \x01(\x08\x32\xeb\x01\n\x07\x43ontrol\x12N\n\x06\x41ttach\x12%.strongroom.control.EngineDescription\x1a\x1b.strongroom.control.KeyRing0\x01\x12L\n\x05\x41\x64mit\x12 .strongroom.control.AdmitRequest\x1a!.strongroom.control.AdmitResponse\x12\x42\n\x04\x42\x65\x61t\x12\x19.strongroom.control.Pulse\x1a\x1f.strongroom.control.PulseAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)strongroom/protocol/control/control.proto\x12\x12strongroom.control\"\x12\n\x10\x43onfigureRequest\"\xaf\x01\n\x08Settings\x12\x12\n\nmodel_path\x18\x01 \x01(\t\x12\x19\n\x11served_model_name\x18\x02 \x01(\t\x12\x0e\n\x06listen\x18\x03 \x01(\t\x12\x32\n\x06\x65ngine\x18\x04 \x01(\x0b\x32\".strongroom.control.EngineSettings\x12\x19\n\x11max_open_requests\x18\x05 \x01(\r\x12\x15\n\rdrain_seconds\x18\x06 \x01(\r\"\xb0\x02\n\x0e\x45ngineSettings\x12\x1a\n\rmax_model_len\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x0cmax_num_seqs\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\r\n\x05\x64type\x18\x03 \x01(\t\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x1c\n\x14tensor_parallel_size\x18\x05 \x01(\r\x12#\n\x16gpu_memory_utilization\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x1d\n\x10\x63pu_kv_cache_gib\x18\x07 \x01(\rH\x03\x88\x01\x01\x12\x15\n\renforce_eager\x18\x08 \x01(\x08\x42\x10\n\x0e_max_model_lenB\x0f\n\r_max_num_seqsB\x19\n\x17_gpu_memory_utilizationB\x13\n\x11_cpu_kv_cache_gib\"n\n\x11\x45ngineDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x17\n\x0fgpu_cache_bytes\x18\x05 \x01(\x04\"k\n\x07KeyRing\x12\x0f\n\x07secrets\x18\x01 \x03(\x0c\x12\x17\n\x0fretired_key_ids\x18\x02 \x03(\x0c\x12\x14\n\x0cmodel_digest\x18\x03 \x01(\x0c\x12\x0f\n\x07padding\x18\x04 \x01(\t\x12\x0f\n\x07tick_ms\x18\x05 \x01(\r\"1\n\x0c\x41\x64mitRequest\x12\x11\n\treplay_id\x18\x01 \x01(\x0c\x12\x0e\n\x06key_id\x18\x02 \x01(\x0c\"\x99\x01\n\rAdmitResponse\x12:\n\x07verdict\x18\x01 \x01(\x0e\x32).strongroom.control.AdmitResponse.Verdict\"L\n\x07Verdict\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x46RESH\x10\x01\x12\n\n\x06REPLAY\x10\x02\x12\x08\n\x04\x46ULL\x10\x03\x12\x0f\n\x0bUNKNOWN_KEY\x10\x04\"\xc2\x01\n\x05Pulse\x12\x0f\n\x07serving\x18\x01 \x01(\x08\x12\x15\n\ropen_requests\x18\x02 \x01(\r\x12\x16\n\x0e\x65ngine_running\x18\x03 \x01(\r\x12\x16\n\x0e\x65ngine_waiting\x18\x04 \x01(\r\x12\x33\n\x05\x65nded\x18\x05 \x03(\x0b\x32$.strongroom.control.Pulse.EndedEntry\x1a,\n\nEndedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\r\n\x0bPulseAnswer2\xbc\x02\n\x07\x43ontrol\x12O\n\tConfigure\x12$.strongroom.control.ConfigureRequest\x1a\x1c.strongroom.control.Settings\x12N\n\x06\x41ttach\x12%.strongroom.control.EngineDescription\x1a\x1b.strongroom.control.KeyRing0\x01\x12L\n\x05\x41\x64mit\x12 .strongroom.control.AdmitRequest\x1a!.strongroom.control.AdmitResponse\x12\x42\n\x04\x42\x65\x61t\x12\x19.strongroom.control.Pulse\x1a\x1f.strongroom.control.PulseAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'strongroom.protocol.control.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENGINEDESCRIPTION']._serialized_start=65
-  _globals['_ENGINEDESCRIPTION']._serialized_end=175
-  _globals['_KEYRING']._serialized_start=178
-  _globals['_KEYRING']._serialized_end=314
-  _globals['_PRIVATEKEY']._serialized_start=316
-  _globals['_PRIVATEKEY']._serialized_end=359
-  _globals['_ADMITREQUEST']._serialized_start=361
-  _globals['_ADMITREQUEST']._serialized_end=410
-  _globals['_ADMITRESPONSE']._serialized_start=413
-  _globals['_ADMITRESPONSE']._serialized_end=566
-  _globals['_ADMITRESPONSE_VERDICT']._serialized_start=490
-  _globals['_ADMITRESPONSE_VERDICT']._serialized_end=566
-  _globals['_PULSE']._serialized_start=569
-  _globals['_PULSE']._serialized_end=706
-  _globals['_COUNT']._serialized_start=708
-  _globals['_COUNT']._serialized_end=748
-  _globals['_PULSEANSWER']._serialized_start=750
-  _globals['_PULSEANSWER']._serialized_end=778
-  _globals['_CONTROL']._serialized_start=781
-  _globals['_CONTROL']._serialized_end=1016
+  _globals['_PULSE_ENDEDENTRY']._loaded_options = None
+  _globals['_PULSE_ENDEDENTRY']._serialized_options = b'8\001'
+  _globals['_CONFIGUREREQUEST']._serialized_start=65
+  _globals['_CONFIGUREREQUEST']._serialized_end=83
+  _globals['_SETTINGS']._serialized_start=86
+  _globals['_SETTINGS']._serialized_end=261
+  _globals['_ENGINESETTINGS']._serialized_start=264
+  _globals['_ENGINESETTINGS']._serialized_end=568
+  _globals['_ENGINEDESCRIPTION']._serialized_start=570
+  _globals['_ENGINEDESCRIPTION']._serialized_end=680
+  _globals['_KEYRING']._serialized_start=682
+  _globals['_KEYRING']._serialized_end=789
+  _globals['_ADMITREQUEST']._serialized_start=791
+  _globals['_ADMITREQUEST']._serialized_end=840
+  _globals['_ADMITRESPONSE']._serialized_start=843
+  _globals['_ADMITRESPONSE']._serialized_end=996
+  _globals['_ADMITRESPONSE_VERDICT']._serialized_start=920
+  _globals['_ADMITRESPONSE_VERDICT']._serialized_end=996
+  _globals['_PULSE']._serialized_start=999
+  _globals['_PULSE']._serialized_end=1193
+  _globals['_PULSE_ENDEDENTRY']._serialized_start=1149
+  _globals['_PULSE_ENDEDENTRY']._serialized_end=1193
+  _globals['_PULSEANSWER']._serialized_start=1195
+  _globals['_PULSEANSWER']._serialized_end=1208
+  _globals['_CONTROL']._serialized_start=1211
+  _globals['_CONTROL']._serialized_end=1527
 # @@protoc_insertion_point(module_scope)

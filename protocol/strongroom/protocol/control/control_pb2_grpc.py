@@ -34,6 +34,11 @@ class ControlStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Configure = channel.unary_unary(
+                '/strongroom.control.Control/Configure',
+                request_serializer=strongroom_dot_protocol_dot_control_dot_control__pb2.ConfigureRequest.SerializeToString,
+                response_deserializer=strongroom_dot_protocol_dot_control_dot_control__pb2.Settings.FromString,
+                _registered_method=True)
         self.Attach = channel.unary_stream(
                 '/strongroom.control.Control/Attach',
                 request_serializer=strongroom_dot_protocol_dot_control_dot_control__pb2.EngineDescription.SerializeToString,
@@ -54,9 +59,16 @@ class ControlStub:
 class ControlServicer:
     """Missing associated documentation comment in .proto file."""
 
+    def Configure(self, request, context):
+        """What a front end is to run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Attach(self, request, context):
         """A front end whose engine is built says what it runs. The stream carries the key ring, now and after
-        each change; the launcher ends it with an error if it refuses the engine.
+        each change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +82,7 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Beat(self, request, context):
-        """A front end's pulse; the launcher counts on it for readiness.
+        """A front end's pulse; readiness and the coarse metrics hang on it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,6 +91,11 @@ class ControlServicer:
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Configure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Configure,
+                    request_deserializer=strongroom_dot_protocol_dot_control_dot_control__pb2.ConfigureRequest.FromString,
+                    response_serializer=strongroom_dot_protocol_dot_control_dot_control__pb2.Settings.SerializeToString,
+            ),
             'Attach': grpc.unary_stream_rpc_method_handler(
                     servicer.Attach,
                     request_deserializer=strongroom_dot_protocol_dot_control_dot_control__pb2.EngineDescription.FromString,
@@ -104,6 +121,33 @@ def add_ControlServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Control:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Configure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strongroom.control.Control/Configure',
+            strongroom_dot_protocol_dot_control_dot_control__pb2.ConfigureRequest.SerializeToString,
+            strongroom_dot_protocol_dot_control_dot_control__pb2.Settings.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Attach(request,

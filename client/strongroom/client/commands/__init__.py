@@ -1,0 +1,1 @@
+"""Sub-commands of `strongroom` that the client ships."""

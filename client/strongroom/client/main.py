@@ -1,0 +1,65 @@
+"""The command `strongroom`: finds sub-commands by entry point, and imports a part only when it is called."""
+
+import difflib
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+GROUP = "strongroom.commands"
+
+
+class _Parts(TyperGroup):
+    """Sub-commands are entry points of the group `strongroom.commands`, each loaded when it is named."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(_entry_points())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        entry = _entry_points().get(cmd_name)
+        if entry is None:
+            return None
+        loaded = entry.load()
+        if isinstance(loaded, typer.Typer):
+            return get_command(loaded)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name=cmd_name)(loaded)
+        return get_command(app)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _entry_points():
+            near = difflib.get_close_matches(args[0], _entry_points(), n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(_entry_points()))}"
+            ctx.fail(f"no sub-command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+app = typer.Typer(cls=_Parts, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"strongroom {version('strongroom')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    """Confidential inference: attested, sealed and salted LLM serving."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

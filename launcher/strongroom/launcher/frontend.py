@@ -1,0 +1,120 @@
+"""One front end as a child process: started with a clean environment, watched, and ended with all its children."""
+
+import asyncio
+import collections
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+# What a front end may inherit. Everything else could change what runs: VLLM_*, PYTHON*, LD_PRELOAD, HF_* ...
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+_INHERITED_PREFIXES = ("NVIDIA_",)
+_TAIL_LINES = 40
+_MAX_LINE_BYTES = 64 * 1024
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> None:
+    """Let orphans of front ends become children of this process, so that none escapes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def front_end_environment(run_dir: Path) -> dict[str, str]:
+    """The whole environment of a front end and its engine: caches and temporary files stay in `run_dir`."""
+    inherited = {
+        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+    }
+    home = str(run_dir / "home")
+    return inherited | {"HOME": home, "TMPDIR": str(run_dir / "tmp"), "XDG_CACHE_HOME": home, "XDG_CONFIG_HOME": home}
+
+
+class FrontEnd:
+    """A running front end. It leads a session of its own, so that its engine's processes end with it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, say: Callable[[str], None]) -> None:
+        self._process = process
+        self._say = say
+        self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+        self._reader = asyncio.create_task(self._read())
+        self.withholding = False
+        self.withheld = 0
+
+    @classmethod
+    async def start(cls, control: Path, run_dir: Path, say: Callable[[str], None]) -> "FrontEnd":
+        """Start a front end that talks to the launcher on the socket `control`; `say` gets its lines of output."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-m",
+            "strongroom.worker",
+            str(control),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=front_end_environment(run_dir),
+            cwd=run_dir,
+            start_new_session=True,
+            limit=_MAX_LINE_BYTES,
+        )
+        return cls(process, say)
+
+    @property
+    def tail(self) -> list[str]:
+        """The last lines that it printed before it saw a request."""
+        return list(self._tail)
+
+    async def wait(self) -> int:
+        """Wait for the end of the process, end what is left of its children, and give its exit code."""
+        code = await self._process.wait()
+        await self._end_group()
+        await self._reader
+        return code
+
+    async def stop(self, seconds: float) -> int:
+        """Ask it to finish, and kill it after `seconds`."""
+        if self._process.returncode is None:
+            self._process.terminate()
+        try:
+            return await asyncio.wait_for(self.wait(), seconds)
+        except TimeoutError:
+            self._signal_group(signal.SIGKILL)
+            return await self.wait()
+
+    async def _end_group(self) -> None:
+        """Kill the session and reap it: as a subreaper, this process inherits every orphan."""
+        while self._signal_group(signal.SIGKILL):
+            try:
+                while os.waitpid(-self._process.pid, os.WNOHANG)[0]:  # noqa: ASYNC222 - WNOHANG returns at once
+                    pass
+            except ChildProcessError:
+                pass
+            await asyncio.sleep(0.01)
+
+    def _signal_group(self, number: signal.Signals) -> bool:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    async def _read(self) -> None:
+        """Pass output on until the engine sees requests; from then on it is counted and thrown away."""
+        assert self._process.stdout is not None
+        while True:
+            try:
+                raw = await self._process.stdout.readline()
+            except ValueError:  # a line above the limit
+                continue
+            if not raw:
+                return
+            if self.withholding:
+                self.withheld += 1
+            else:
+                line = raw.decode("utf-8", "replace").rstrip()
+                self._tail.append(line)
+                self._say(line)

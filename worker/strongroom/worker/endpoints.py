@@ -1,0 +1,187 @@
+"""What a client may ask for: one table of paths, each with its method, its fields and the serving object behind it.
+
+Whatever is not in the table is refused by name.
+"""
+
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+
+from strongroom.protocol import cache
+from strongroom.protocol.errors import WeakSalt
+from strongroom.protocol.keys import RandomSource
+from strongroom.worker.engine import Engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """The HTTP response of an endpoint; `body` is whole, or a stream of server-sent events."""
+
+    status: int
+    body: bytes | AsyncIterator[str]
+
+    @property
+    def content_type(self) -> str:
+        """The value of the one header."""
+        return "application/json" if isinstance(self.body, bytes) else "text/event-stream; charset=utf-8"
+
+
+class Refused(Exception):
+    """A request that is answered with an error in OpenAI's shape. The message is for the client alone."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+
+    def reply(self) -> Reply:
+        """The answer."""
+        kind = {400: "BadRequestError", 404: "NotFoundError"}.get(self.status, "InternalServerError")
+        error = {"message": str(self), "type": kind, "param": self.param, "code": self.status}
+        return Reply(self.status, json.dumps({"error": error}).encode("utf-8"))
+
+
+INTERNAL_ERROR = Refused(500, "internal error; the request was not completed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """One path: which fields its body may have, and what answers it."""
+
+    fields: Collection[str]
+    answer: Callable[[Engine, dict[str, Any]], Awaitable[Reply]]
+
+
+def _render(result: Any) -> Reply:
+    """What one of vLLM's serving objects gave, as a reply."""
+    if isinstance(result, ErrorResponse):
+        return Reply(result.error.code, result.model_dump_json().encode("utf-8"))
+    if isinstance(result, BaseModel):
+        return Reply(200, result.model_dump_json().encode("utf-8"))
+    return Reply(200, result)
+
+
+async def _chat_completions(engine: Engine, body: dict[str, Any]) -> Reply:
+    _only_text(body.get("messages"))
+    request = ChatCompletionRequest.model_validate(body)
+    return _render(await engine.serving.openai_serving_chat.create_chat_completion(request))
+
+
+async def _models(engine: Engine, _: dict[str, Any]) -> Reply:
+    result = await engine.serving.openai_serving_models.show_available_models()
+    for card in result.data:
+        # The model's folder is nobody's business, and vLLM puts it here.
+        card.root = card.id
+        card.owned_by = "strongroom"
+    return _render(result)
+
+
+def _only_text(messages: Any) -> None:
+    """Refuse content parts that are not text: media would be fetched, decoded and cached across scopes."""
+    for message in messages if isinstance(messages, list) else []:
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else []:
+            if not isinstance(part, dict) or part.get("type") != "text":
+                raise Refused(400, "content parts other than text are not served", "messages")
+
+
+ENDPOINTS = {
+    "/v1/chat/completions": Endpoint(
+        fields=frozenset(
+            {
+                "cache_salt",
+                "frequency_penalty",
+                "ignore_eos",
+                "logit_bias",
+                "logprobs",
+                "max_completion_tokens",
+                "max_tokens",
+                "messages",
+                "min_p",
+                "min_tokens",
+                "model",
+                "n",
+                "presence_penalty",
+                "repetition_penalty",
+                "seed",
+                "stop",
+                "stop_token_ids",
+                "stream",
+                "stream_options",
+                "temperature",
+                "top_k",
+                "top_logprobs",
+                "top_p",
+                "user",
+            }
+        ),
+        answer=_chat_completions,
+    ),
+    "/v1/models": Endpoint(fields=frozenset(), answer=_models),
+}
+
+
+async def answer(engine: Engine, model_digest: bytes, path: str, body: bytes, random: RandomSource) -> Reply:
+    """Answer one request: path, fields and salt are checked here, the rest is vLLM's. Never raises `Exception`."""
+    try:
+        endpoint = ENDPOINTS.get(path)
+        if endpoint is None:
+            raise Refused(404, f"path {path!r} is not served; served are {', '.join(ENDPOINTS)}")
+        fields = _parse(body) if endpoint.fields else {}
+        unknown = sorted(fields.keys() - endpoint.fields)
+        if unknown:
+            raise Refused(400, f"field {unknown[0]!r} is not accepted by {path}", unknown[0])
+        if endpoint.fields:
+            fields["cache_salt"] = _namespace(fields.get("cache_salt"), model_digest, random)
+        return await endpoint.answer(engine, fields)
+    except Refused as error:
+        return error.reply()
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        return Refused(400, f"{place}: {fault['msg']}" if place else str(fault["msg"]), place or None).reply()
+    except Exception as error:
+        return _explain(error)
+
+
+def _explain(error: Exception) -> Reply:
+    response = create_error_response(error)
+    if 400 <= response.error.code < 500:
+        return _render(response)
+    return INTERNAL_ERROR.reply()
+
+
+def _namespace(salt: Any, model_digest: bytes, random: RandomSource) -> str:
+    """The engine's `cache_salt`: derived from the client's, or from a fresh one if there is none."""
+    try:
+        checked = cache.new_cache_salt(random) if salt is None else cache.check_cache_salt(salt)
+    except WeakSalt as error:
+        raise Refused(400, str(error), "cache_salt") from error
+    return cache.namespace(checked, model_digest).text()
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, "the body is not JSON in UTF-8, or too deeply nested") from error
+    if not isinstance(value, dict):
+        raise Refused(400, "the body must be a JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise Refused(400, "a member of the body appears twice")
+    return result
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise Refused(400, "NaN and infinities are not JSON")
