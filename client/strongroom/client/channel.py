@@ -78,6 +78,10 @@ class VerifiedChannel:
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.keepalive_time_ms", 30_000),
+                # A worker that restarts is found again within a second.
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 500),
+                ("grpc.max_reconnect_backoff_ms", 1000),
             ],
         )
         self._get_attestation: grpc.aio.UnaryUnaryMultiCallable[AttestationRequest, AttestationBundle] = (

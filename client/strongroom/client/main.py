@@ -1,6 +1,7 @@
 """The command `strongroom`: finds sub-commands by entry point, and imports a part only when it is called."""
 
 import difflib
+import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any
 
@@ -28,9 +29,7 @@ class _Parts(TyperGroup):
         app.command(name=cmd_name)(loaded)
         return get_command(app)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in _entry_points():
             near = difflib.get_close_matches(args[0], _entry_points(), n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(_entry_points()))}"
@@ -42,7 +41,9 @@ def _entry_points() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-app = typer.Typer(cls=_Parts, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=_Parts, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,5 +62,13 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line. A defect of ours is named by its kind: its text and its trace may quote a prompt."""
+    try:
+        app()
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace else "unknown place"
+        typer.echo(f"strongroom: internal error, {type(error).__name__} in {place}; please report it", err=True)
+        sys.exit(70)

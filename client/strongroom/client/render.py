@@ -8,14 +8,15 @@ from rich.text import Text
 
 from strongroom.attestation.appraisal import Appraisal, Check
 
-_SHOWN = 48
+_SHOWN = 40
 
 
 def appraisal_table(appraisal: Appraisal) -> Table:
     """Every check with what was asked for, what was seen, and the verdict."""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(appraisal.time))
     table = Table(title=f"Appraisal at {when}: {appraisal.verdict.upper()}", title_justify="left")
-    for column in ("check", "expected", "seen", "verdict"):
+    table.add_column("check", no_wrap=True)
+    for column in ("expected", "seen", "verdict"):
         table.add_column(column, overflow="fold")
     for check in appraisal.checks:
         table.add_row(check.name, Text(_short(check.expected)), Text(_short(check.seen)), _verdict(check))

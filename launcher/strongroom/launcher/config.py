@@ -21,7 +21,7 @@ def _check_address(text: str) -> str:
 
 
 AddressText = Annotated[str, AfterValidator(_check_address)]
-ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}\Z")]
+ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
 
 
 class _Closed(BaseModel):

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import ctypes
 import os
 import signal
@@ -14,6 +15,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_D
 _INHERITED_PREFIXES = ("NVIDIA_",)
 _TAIL_LINES = 40
 _MAX_LINE_BYTES = 64 * 1024
+_LEFTOVERS_SECONDS = 3
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -86,16 +88,21 @@ class FrontEnd:
             return await self.wait()
 
     async def _end_group(self) -> None:
-        """Kill the session and reap it: as a subreaper, this process inherits every orphan."""
-        while self._signal_group(signal.SIGKILL):
-            try:
+        """Wait until no process of the session is left, killing what does not end by itself.
+
+        They end with their parent; Python's resource tracker then still removes shared memory, so it gets a moment.
+        """
+        patience = asyncio.get_running_loop().time() + _LEFTOVERS_SECONDS
+        while self._signal_group(0):
+            if asyncio.get_running_loop().time() > patience:
+                self._signal_group(signal.SIGKILL)
+            # As a subreaper, this process inherits orphans and must reap them.
+            with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-self._process.pid, os.WNOHANG)[0]:  # noqa: ASYNC222 - WNOHANG returns at once
                     pass
-            except ChildProcessError:
-                pass
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
 
-    def _signal_group(self, number: signal.Signals) -> bool:
+    def _signal_group(self, number: int) -> bool:
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

@@ -172,21 +172,25 @@ class Launcher:
         self._last_pulse = -float("inf")
         ready = False
         try:
-            while not ended.done():
+            while True:
                 await asyncio.wait({ended, stopped}, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
                 now = time.monotonic()
-                if stopped.done() and not ended.done():
+                if ended.done():
+                    break
+                if stopped.done():
                     self.phase = Phase.STOPPING
                     self._metrics.ready.set(0)
                     emit(Event.STOPPING, seconds=config.drain_seconds)
                     await front_end.stop(config.drain_seconds + _ENGINE_STOP_SECONDS if ready else 0)
-                elif self._pulse_is_fresh(now) and not ready:
+                    break
+                if self._pulse_is_fresh(now) and not ready:
                     ready = True
                     self.phase = Phase.READY
                     self._metrics.ready.set(1)
                     emit(Event.READY, listen=str(self._listen), report_listen=str(self._report_listen))
                 elif (ready and not self._pulse_is_fresh(now)) or (not ready and now - started > config.start_seconds):
                     await front_end.stop(0)
+                    break
                 elif not ready and now - reported > _PROGRESS_SECONDS:
                     reported = now
                     emit(Event.ENGINE_PROGRESS, seconds=int(now - started))

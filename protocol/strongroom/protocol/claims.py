@@ -23,7 +23,7 @@ def _check_base64url(text: str) -> str:
 
 
 Base64Url = Annotated[str, AfterValidator(_check_base64url)]
-Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 Seconds = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -35,7 +35,7 @@ class _Closed(BaseModel):
 class Key(_Closed):
     """An identity key, current or next."""
 
-    key_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}\Z")]
+    key_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
     suite: Text
     public_key: Base64Url
     not_before: Seconds
@@ -144,7 +144,7 @@ class Claims(_Closed):
     """All of it. `encode` gives the bytes that evidence commits to, `parse` reads them back."""
 
     version: Literal[1]
-    boot_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}\Z")]
+    boot_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
     keys: Annotated[list[Key], Field(min_length=1, max_length=8)]
     signing_key: SigningKey
     model: Model

@@ -30,7 +30,6 @@ from strongroom.worker.link import Link
 from strongroom.worker.plugin import EngineLoad
 from strongroom.worker.stream import send
 
-Handler = grpc.RpcMethodHandler[bytes, bytes]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _INFERENCE = strongroom_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
@@ -71,8 +70,8 @@ class FrontEnd:
             ]
         )
         # Requests and records are handled as bytes, so that what does not parse gets our own error code.
-        inference: Handler = grpc.unary_stream_rpc_method_handler(self._infer)
-        attestation: Handler = grpc.unary_unary_rpc_method_handler(self._get_attestation)
+        inference: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_stream_rpc_method_handler(self._infer)
+        attestation: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._get_attestation)
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(_INFERENCE, {"Infer": inference}),
