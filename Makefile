@@ -25,8 +25,9 @@ $(INSTALLED): $(LOCKS) pyproject.toml
 	test -x $(PY) || "$(PYTHON)" -m venv $(VENV)
 	echo "Installing the locked dependencies into $(VENV) (about 1.5 GB; a few minutes the first time) ..." >&2
 	$(PY) -m pip install --disable-pip-version-check --no-deps --require-hashes --progress-bar off \
-	    $(foreach lock,$(LOCKS),-r $(lock)) | grep --line-buffered -E '^(Collecting|Installing|Successfully)' | \
-	    awk '/^Collecting/ { n++; if (n % 20 == 0) print n " packages resolved"; next } { print substr($$0, 1, 60) " ..." }' || {
+	    $(foreach lock,$(LOCKS),-r $(lock)) | \
+	    awk '/^Collecting/ { if (++n % 20 == 0) { print "  " n " packages fetched"; fflush() } }
+	         /^(Installing|Successfully)/ { print "  " substr($$0, 1, 60) " ..."; fflush() }' || {
 	  echo "The installation failed. If pip found no torch 2.13.0+cpu: point it at PyTorch's index of CPU builds" >&2
 	  echo "with PIP_EXTRA_INDEX_URL (README, section 'Set-up'), then run make again." >&2; exit 1; }
 	$(PY) -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .

@@ -1,5 +1,6 @@
 """Appraisals for people."""
 
+import re
 import time
 
 from rich.console import Console
@@ -8,18 +9,18 @@ from rich.text import Text
 
 from strongroom.attestation.appraisal import Appraisal, Check
 
-_SHOWN = 40
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}([0-9a-f]{8})\b")
 
 
 def appraisal_table(appraisal: Appraisal) -> Table:
-    """Every check with what was asked for, what was seen, and the verdict."""
+    """Every check with its verdict and what was seen; what was expected is shown where it differs."""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(appraisal.time))
     table = Table(title=f"Appraisal at {when}: {appraisal.verdict.upper()}", title_justify="left")
     table.add_column("check", no_wrap=True)
-    for column in ("expected", "seen", "verdict"):
-        table.add_column(column, overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("finding", overflow="fold")
     for check in appraisal.checks:
-        table.add_row(check.name, Text(_short(check.expected)), Text(_short(check.seen)), _verdict(check))
+        table.add_row(check.name, _verdict(check), Text(_finding(check)))
     return table
 
 
@@ -27,13 +28,22 @@ def _verdict(check: Check) -> Text:
     if check.verdict == "fail":
         return Text("FAIL", style="bold red")
     if check.insecure:
-        return Text("pass, INSECURE", style="bold yellow")
+        return Text("INSECURE", style="bold yellow")
     return Text("pass", style="green")
+
+
+def _finding(check: Check) -> str:
+    seen, expected = _short(check.seen), _short(check.expected)
+    if check.verdict == "fail":
+        return f"{seen}; expected: {expected}"
+    if check.insecure:
+        return f"{seen}; not checked: {expected}"
+    return seen if seen == expected else f"{seen} ({expected})"
 
 
 def _short(text: str) -> str:
     """Long digests keep their ends, which is where people compare them; `--json` has them whole."""
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}...{text[-_SHOWN // 4 :]}"
+    return _DIGEST.sub(r"\1..\2", text)
 
 
 def print_error(content: Table) -> None:
