@@ -146,7 +146,7 @@ def manifest(model: Path) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
-def policy_document(model: Path, name: str, **changes: Any) -> dict[str, Any]:
+def policy_document(folder: Path, served_name: str, **changes: Any) -> dict[str, Any]:
     """A policy that accepts simulated evidence and pins everything that can be pinned."""
     return {
         "version": 1,
@@ -154,7 +154,7 @@ def policy_document(model: Path, name: str, **changes: Any) -> dict[str, Any]:
         "tee": [],
         "devices": "none",
         "suites": ["MLKEM768-X25519/HKDF-SHA256/AES-256-GCM"],
-        "model": {"name": [name], "digest": [manifest(model)["digest"]]},
+        "model": {"name": [served_name], "digest": [manifest(folder)["digest"]]},
         "engine": {
             "name": ["vllm"],
             "version": "insecure_any",

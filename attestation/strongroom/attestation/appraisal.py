@@ -200,12 +200,11 @@ def _policy(findings: _Findings, parsed: Claims, policy: Policy) -> None:
             protection = f"{tier.encryption or 'plaintext'}, key {tier.key or 'none'}"
             findings.equal(f"cache.tiers.{tier.medium}.encryption", "AES-256-GCM, key salt", protection, "protocol 6")
     demanded, offered = policy.stream.shape(), parsed.stream.shape()
-    findings.add(
-        "stream",
-        f"at least {demanded.padding}, tick {demanded.tick_ms} ms",
-        f"{offered.padding}, tick {offered.tick_ms} ms",
-        offered.covers(demanded),
-        "policy",
-    )
+    seen = f"{offered.padding}, tick {offered.tick_ms} ms"
+    if demanded.padding == "none":
+        findings.checks.append(Check("stream", "padding none", seen, "pass", "policy", insecure=True))
+    else:
+        wanted = f"at least {demanded.padding}, tick {demanded.tick_ms} ms"
+        findings.add("stream", wanted, seen, offered.covers(demanded), "policy")
     findings.one_of("launcher.version", policy.launcher.version, parsed.launcher.version)
     findings.one_of("launcher.config", policy.launcher.config, parsed.launcher.config)

@@ -6,10 +6,10 @@ Leaving a check out is an error. Switching one off is the value `insecure_any`, 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from strongroom.attestation.errors import PolicyError
+from strongroom.attestation.strict_yaml import BadYaml, load_yaml
 from strongroom.protocol.claims import Digest
 from strongroom.protocol.errors import BadProfile
 from strongroom.protocol.padding import StreamShape
@@ -101,22 +101,11 @@ class Policy(_Closed):
         return self
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML lets the last of two equal keys win; a policy must not."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key} is written twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def parse_policy(text: str, source: str = "policy") -> Policy:
     """Read a policy; raises `PolicyError` with every fault, each with its place in the file."""
     try:
-        document = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, TypeError, ValueError) as error:
+        document = load_yaml(text)
+    except BadYaml as error:
         raise PolicyError(f"{source} is not YAML: {error}") from error
     if not isinstance(document, dict):
         raise PolicyError(f"{source} is not a policy: it must be a mapping that begins with `version: 1`")

@@ -20,9 +20,9 @@ import grpc.aio
 
 from strongroom.attestation.appraisal import VerifiedWorker, appraise
 from strongroom.attestation.policy import Policy
-from strongroom.client.errors import RequestFailed, ResponseBroken, Unreachable
+from strongroom.client.errors import ClientError, RequestFailed, ResponseBroken, Unreachable
 from strongroom.protocol.address import Address
-from strongroom.protocol.errors import MalformedResponse, WireCode
+from strongroom.protocol.errors import MalformedKey, MalformedResponse, WireCode
 from strongroom.protocol.limits import MAX_BUNDLE_BYTES, MAX_RECORD_PLAINTEXT_BYTES
 from strongroom.protocol.request import ClientExchange, seal
 from strongroom.protocol.v1.strongroom_pb2 import (
@@ -151,7 +151,7 @@ class VerifiedChannel:
         for attempt in range(_FRESH_SEALS):
             worker = await self.verified()
             try:
-                return await self._exchange(seal(worker.keys[:1], message, random=os.urandom))
+                return await self._exchange(_seal(worker, message))
             except RequestFailed as error:
                 if error.code not in _RETRIED or attempt + 1 == _FRESH_SEALS:
                     raise
@@ -177,13 +177,17 @@ class VerifiedChannel:
         """Frames of the response as they are opened; the end of this generator means that it was whole."""
         opener = exchange.response()
         call = self._infer(exchange.sealed)
+        answered = False
         try:
             async for record in call:
                 for event in opener.receive(record.payload):
                     yield event
+                answered = True
             opener.finish()
         except grpc.aio.AioRpcError as error:
-            raise _refusal(error, self._address) from error
+            # A status is not authenticated: after the last record it means nothing, after the first no refusal.
+            if not opener.whole:
+                raise _refusal(error, self._address, answered) from error
         except MalformedResponse as error:
             raise ResponseBroken(f"the answer cannot be trusted: {error}") from error
         finally:
@@ -197,8 +201,19 @@ async def _body(events: AsyncGenerator[Head | bytes | End, None]) -> AsyncGenera
                 yield event
 
 
-def _refusal(error: grpc.aio.AioRpcError, address: Address) -> RequestFailed | Unreachable | ResponseBroken:
+def _seal(worker: VerifiedWorker, message: InferenceRequest) -> ClientExchange:
+    try:
+        return seal(worker.keys[:1], message, random=os.urandom)
+    except MalformedKey as error:
+        raise ClientError(f"the attested key cannot be sealed to: {error}") from error
+    except ValueError as error:
+        raise RequestFailed(WireCode.TOO_LARGE.code, str(error)) from error
+
+
+def _refusal(error: grpc.aio.AioRpcError, address: Address, answered: bool) -> ClientError:
     """Name what ended a call. Nothing in it is authenticated, so it decides no more than what to tell the user."""
+    if answered:
+        return ResponseBroken(f"the answer was cut off: {_transport_fault(error)}")
     trailers = dict(error.trailing_metadata() or ())
     code = trailers.get("strongroom-error", "")
     if isinstance(code, str) and code in _ADVICE:

@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from strongroom.attestation.strict_yaml import BadYaml, load_yaml
 from strongroom.launcher.errors import LaunchRefused
 from strongroom.protocol import canonical, limits
 from strongroom.protocol.address import Address
@@ -103,10 +103,10 @@ def load_config(path: Path | None, flags: dict[str, Any]) -> Config:
     document: Any = {}
     if path is not None:
         try:
-            document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+            document = load_yaml(path.read_text(encoding="utf-8")) or {}
         except OSError as error:
             raise LaunchRefused(f"cannot read the configuration {path}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (BadYaml, UnicodeDecodeError) as error:
             raise LaunchRefused(f"the configuration {path} is not YAML: {error}") from error
         if not isinstance(document, dict):
             raise LaunchRefused(f"the configuration {path} must be a mapping of settings")

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -17,13 +18,16 @@ _TAIL_LINES = 40
 _MAX_LINE_BYTES = 64 * 1024
 _LEFTOVERS_SECONDS = 3
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE = 4
 
 
-def become_subreaper() -> None:
-    """Let orphans of front ends become children of this process, so that none escapes."""
+def prepare_process() -> None:
+    """Take in orphans of front ends, so that none escapes; keep keys out of core dumps and other processes' sight."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    for option, value in ((_PR_SET_CHILD_SUBREAPER, 1), (_PR_SET_DUMPABLE, 0)):
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"prctl({option})")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def front_end_environment(run_dir: Path) -> dict[str, str]:
@@ -36,7 +40,11 @@ def front_end_environment(run_dir: Path) -> dict[str, str]:
 
 
 class FrontEnd:
-    """A running front end. It leads a session of its own, so that its engine's processes end with it."""
+    """A running front end. It leads a process group of its own, so that its engine's processes end with it.
+
+    Not a session of its own: Linux would schedule that as a group apart (autogroup), and on a busy machine an engine
+    that spins was seen to keep everything else waiting for seconds.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process, say: Callable[[str], None]) -> None:
         self._process = process
@@ -60,7 +68,7 @@ class FrontEnd:
             stderr=asyncio.subprocess.STDOUT,
             env=front_end_environment(run_dir),
             cwd=run_dir,
-            start_new_session=True,
+            process_group=0,
             limit=_MAX_LINE_BYTES,
         )
         return cls(process, say)
@@ -88,7 +96,7 @@ class FrontEnd:
             return await self.wait()
 
     async def _end_group(self) -> None:
-        """Wait until no process of the session is left, killing what does not end by itself.
+        """Wait until no process of the group is left, killing what does not end by itself.
 
         They end with their parent; Python's resource tracker then still removes shared memory, so it gets a moment.
         """

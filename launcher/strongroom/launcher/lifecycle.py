@@ -37,7 +37,7 @@ from strongroom.launcher.config import Config
 from strongroom.launcher.control import Control
 from strongroom.launcher.errors import LaunchRefused
 from strongroom.launcher.events import Event, emit
-from strongroom.launcher.frontend import FrontEnd, become_subreaper
+from strongroom.launcher.frontend import FrontEnd, prepare_process
 from strongroom.launcher.keyring import KeyRing
 from strongroom.launcher.metrics import Metrics
 from strongroom.launcher.model import check_model_folder, manifest, manifest_digest
@@ -98,7 +98,7 @@ class Launcher:
         """Start, serve, stop. Raises `LaunchRefused` when a step fails; whatever was started is ended first."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        become_subreaper()
+        prepare_process()
         config = self._config
         check_model_folder(config.model)
         try:
@@ -152,7 +152,6 @@ class Launcher:
             if not started_well and attempt == 1:
                 raise LaunchRefused("the engine did not start. Its last words:\n" + "\n".join(front_end.tail))
             emit(Event.FRONT_END_DIED, code=code)
-            self._metrics.restarts.inc()
             now = time.monotonic()
             deaths.append(now)
             while deaths[0] < now - self._config.restart.window_seconds:
@@ -161,6 +160,7 @@ class Launcher:
                 raise LaunchRefused(
                     f"front ends died {len(deaths)} times within {self._config.restart.window_seconds} s: giving up"
                 )
+            self._metrics.restarts.inc()
 
     async def _watch(self, front_end: FrontEnd) -> tuple[bool, int]:
         """Wait for the end of `front_end`, its own or one that this launcher decides on."""

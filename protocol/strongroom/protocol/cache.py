@@ -14,7 +14,7 @@ from strongroom.protocol.secret import Secret
 NAMESPACE_PREFIX = "sr1."
 CHUNK_RANDOM_BYTES = 32
 
-# 32 uniformly random bytes have fewer than 16 distinct values with a probability below 2^-60.
+# 32 uniformly random bytes have fewer than 16 distinct values with a probability below 2^-54.
 _MIN_DISTINCT_BYTES = 16
 _HEX = re.compile(r"[0-9a-fA-F]+", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}|[A-Za-z0-9_-]+={0,2}", re.ASCII)
@@ -49,7 +49,8 @@ def check_cache_salt(salt: object) -> str:
     decoded = _decode(salt)
     if len(decoded) < MIN_SALT_BYTES:
         raise WeakSalt(f"cache_salt must decode to at least {MIN_SALT_BYTES} bytes, not {len(decoded)}; {_HOW}")
-    if len(set(decoded)) < _MIN_DISTINCT_BYTES:
+    # A string that occurs in its own double before the end is a repeated block.
+    if len(set(decoded)) < _MIN_DISTINCT_BYTES or (decoded + decoded).find(decoded, 1) < len(decoded):
         raise WeakSalt(f"cache_salt is repetitive, not random; {_HOW}")
     return salt
 

@@ -166,7 +166,11 @@ def parse(raw: bytes) -> Claims:
     if len(raw) > MAX_CLAIMS_BYTES:
         raise MalformedClaims(f"claims exceed {MAX_CLAIMS_BYTES} bytes")
     try:
-        return Claims.model_validate(canonical.decode(raw))
+        claims = Claims.model_validate(canonical.decode(raw))
+        if claims.encode() != raw:
+            # The model read something as what it is not, such as true as 1.
+            raise MalformedClaims("a member has another type than it should")
+        return claims
     except canonical.NotCanonical as error:
         raise MalformedClaims(str(error)) from error
     except ValidationError as error:

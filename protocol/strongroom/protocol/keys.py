@@ -48,7 +48,7 @@ def _envelope_info(identifier: bytes) -> bytes:
 class PublicIdentity:
     """An attested public key: ML-KEM-768 encapsulation key (1,184 bytes) || X25519 public key (32 bytes).
 
-    Raises `MalformedKey` when made from bytes of another length.
+    Raises `MalformedKey` when made from bytes that the library does not take for such keys.
     """
 
     public_key: bytes
@@ -58,18 +58,24 @@ class PublicIdentity:
         if len(self.public_key) != _MLKEM_PUBLIC_BYTES + _X25519_BYTES:
             raise MalformedKey(f"a public key of {SUITE_NAME} has 1216 bytes, not {len(self.public_key)}")
         object.__setattr__(self, "key_id", key_id(self.public_key))
+        self._recipient()
+
+    def _recipient(self) -> MLKEM768X25519PublicKey:
+        try:
+            return MLKEM768X25519PublicKey(
+                MLKEM768PublicKey.from_public_bytes(self.public_key[:_MLKEM_PUBLIC_BYTES]),
+                X25519PublicKey.from_public_bytes(self.public_key[_MLKEM_PUBLIC_BYTES:]),
+            )
+        except ValueError as error:
+            raise MalformedKey(f"the library refuses this public key of {SUITE_NAME}") from error
 
     def seal(self, secret: bytes) -> bytes:
-        """HPKE-seal `secret` to this key; raises `MalformedKey` for a key that is not a valid point or matrix.
+        """HPKE-seal `secret` to this key; raises `MalformedKey` for a point that the library refuses at use.
 
         The KEM draws its own randomness inside the library.
         """
         try:
-            recipient = MLKEM768X25519PublicKey(
-                MLKEM768PublicKey.from_public_bytes(self.public_key[:_MLKEM_PUBLIC_BYTES]),
-                X25519PublicKey.from_public_bytes(self.public_key[_MLKEM_PUBLIC_BYTES:]),
-            )
-            return _SUITE.encrypt(secret, recipient, info=_envelope_info(self.key_id))
+            return _SUITE.encrypt(secret, self._recipient(), info=_envelope_info(self.key_id))
         except ValueError as error:
             raise MalformedKey(f"the library refuses this public key of {SUITE_NAME}") from error
 
@@ -83,11 +89,10 @@ class IdentityKey:
     SECRET_BYTES = _MLKEM_SEED_BYTES + _X25519_BYTES
 
     def __init__(self, secret: Secret) -> None:
-        raw = secret.expose()
-        if len(raw) != self.SECRET_BYTES:
-            raise MalformedKey(f"a private key of {SUITE_NAME} has {self.SECRET_BYTES} bytes, not {len(raw)}")
-        mlkem = MLKEM768PrivateKey.from_seed_bytes(raw[:_MLKEM_SEED_BYTES])
-        x25519 = X25519PrivateKey.from_private_bytes(raw[_MLKEM_SEED_BYTES:])
+        if len(secret.expose()) != self.SECRET_BYTES:
+            raise MalformedKey(f"a private key of {SUITE_NAME} has {self.SECRET_BYTES} bytes")
+        mlkem = MLKEM768PrivateKey.from_seed_bytes(secret.expose()[:_MLKEM_SEED_BYTES])
+        x25519 = X25519PrivateKey.from_private_bytes(secret.expose()[_MLKEM_SEED_BYTES:])
         # The composite class has no serialisation, so the components are kept for hand-over.
         self.secret = secret
         self._composite = MLKEM768X25519PrivateKey(mlkem, x25519)
@@ -106,4 +111,4 @@ class IdentityKey:
             raise RequestRefused(WireCode.MALFORMED) from error
 
     def __repr__(self) -> str:
-        return f"IdentityKey({self.public.key_id.hex()}, redacted)"
+        return "IdentityKey(redacted)"

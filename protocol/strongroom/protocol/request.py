@@ -150,14 +150,17 @@ class PendingRequest:
         return AdmittedRequest(self._request, self.key_id, self._keys)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
 class AdmittedRequest:
     """A request that this worker may execute, once."""
 
-    request: InferenceRequest
-    key_id: bytes
-    _keys: RecordKeys
+    def __init__(self, request: InferenceRequest, key_id: bytes, keys: RecordKeys) -> None:
+        self.request = request
+        self._key_id = key_id
+        self._keys: RecordKeys | None = keys
 
     def respond(self, response_nonce: bytes) -> ResponseSealer:
-        """The sealer of the one answer; `response_nonce` is 32 fresh random bytes."""
-        return ResponseSealer(self._keys, self.key_id, response_nonce)
+        """The sealer of the one answer; `response_nonce` is 32 fresh random bytes. A second call is an error."""
+        if self._keys is None:
+            raise ValueError("a request has one answer")
+        keys, self._keys = self._keys, None
+        return ResponseSealer(keys, self._key_id, response_nonce)

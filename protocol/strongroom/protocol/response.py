@@ -18,7 +18,7 @@ from strongroom.protocol.v1.strongroom_pb2 import End, Frame, Head, ResponseReco
 RESPONSE_NONCE_BYTES = 32
 _TAG_BYTES = 16
 _PREAMBLE_BYTES = KEY_ID_BYTES + RESPONSE_NONCE_BYTES
-_MAX_PAYLOAD_BYTES = _PREAMBLE_BYTES + MAX_RECORD_PLAINTEXT_BYTES + _TAG_BYTES
+_MAX_RECORD_BYTES = MAX_RECORD_PLAINTEXT_BYTES + _TAG_BYTES
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -70,7 +70,7 @@ class ResponseOpener:
     """Opens the records of one response, in order.
 
     Feed each payload to `receive`, and call `finish` when the transport says that the stream is over: only then
-    is the response known to be whole. Any `MalformedResponse` ends the exchange.
+    is the response known to be whole. After a `MalformedResponse` there is nothing but more of them.
     """
 
     def __init__(self, keys: RecordKeys, recipients: Collection[bytes]) -> None:
@@ -80,19 +80,34 @@ class ResponseOpener:
         self._index = 0
         self._headed = False
         self._ended = False
+        self._failed = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the last record was received, and nothing was wrong."""
+        return self._ended and not self._failed
 
     def receive(self, payload: bytes) -> list[Head | bytes | End]:
         """The frames of one record: `Head` first in a response, then `bytes` of the body, `End` last."""
+        if self._failed:
+            raise MalformedResponse("the response was refused before")
+        # Set until this record has turned out well.
+        self._failed = True
+        events = self._open(payload)
+        self._failed = False
+        return events
+
+    def _open(self, payload: bytes) -> list[Head | bytes | End]:
         if self._ended:
             raise MalformedResponse("data after the last record")
-        if len(payload) > _MAX_PAYLOAD_BYTES:
-            raise MalformedResponse("a record is too large")
         if self._cipher is None:
             key_id, nonce = payload[:KEY_ID_BYTES], payload[KEY_ID_BYTES:_PREAMBLE_BYTES]
             payload = payload[_PREAMBLE_BYTES:]
             if key_id not in self._recipients:
                 raise MalformedResponse("the answer names a key that the request was not sealed to")
             self._cipher = self._keys.cipher(key_id, nonce)
+        if len(payload) > _MAX_RECORD_BYTES:
+            raise MalformedResponse("a record is too large")
         plaintext, last = self._decrypt(payload)
         try:
             frames = ResponseRecord.FromString(unpad(plaintext)).frames
@@ -107,7 +122,7 @@ class ResponseOpener:
 
     def finish(self) -> None:
         """Raise `MalformedResponse` unless the last record was received."""
-        if not self._ended:
+        if not self.whole:
             raise MalformedResponse("the response was cut off" if self._index else "no record was received")
 
     def _decrypt(self, record: bytes) -> tuple[bytes, bool]:

@@ -45,7 +45,9 @@ class ResponseShaper:
         self._body += body
 
     def end(self, end: End) -> None:
-        """Queue the end; nothing may follow."""
+        """Queue the end; nothing may follow. Raises `ValueError` if it does not fit into one record of this shape."""
+        if ResponseRecord(frames=[Frame(end=end)]).ByteSize() > self._capacity:
+            raise ValueError("the end does not fit into a record of this shape")
         self._end = end
 
     def due(self) -> float | None:

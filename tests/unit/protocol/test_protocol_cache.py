@@ -43,7 +43,6 @@ def test_a_short_block_repeated_is_refused(block: bytes, times: int) -> None:
             check_cache_salt(salt)
 
 
-@pytest.mark.xfail(reason="16 different bytes, repeated, pass the count of distinct bytes with 128 bits", strict=True)
 def test_a_block_of_16_bytes_repeated_is_refused() -> None:
     with pytest.raises(WeakSalt):
         check_cache_salt("00112233445566778899aabbccddeeff" * 2)

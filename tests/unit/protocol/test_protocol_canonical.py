@@ -94,7 +94,7 @@ def test_input_made_to_break_a_parser_is_refused_as_not_canonical(raw: bytes) ->
 
 @pytest.mark.parametrize("raw", [b'{"a":{"b":1,"b":1}}', b'{"a":[{"b":1,"b":2}]}', b'{"":1,"":1}'])
 def test_a_duplicate_member_is_refused_at_every_depth(raw: bytes) -> None:
-    with pytest.raises(NotCanonical):
+    with pytest.raises(NotCanonical, match="twice"):
         decode(raw)
 
 

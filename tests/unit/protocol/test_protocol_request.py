@@ -60,7 +60,7 @@ def test_a_sealed_request_opens_to_what_was_sealed(worker_key: IdentityKey, cont
     pending = RequestOpener([worker_key]).open(sealed_to(worker_key, content=content))
     admitted = pending.admit(fresh=True)
     assert admitted.request == content
-    assert admitted.key_id == pending.key_id == worker_key.public.key_id
+    assert pending.key_id == worker_key.public.key_id
 
 
 @given(length=st.integers(0, 5000))
@@ -212,10 +212,14 @@ def test_two_envelopes_to_one_worker_are_malformed(worker_key: IdentityKey, next
     assert code_of(RequestOpener([next_key], retired=[worker_key.public.key_id]), raw) is WireCode.MALFORMED
 
 
-def test_an_envelope_twice_is_malformed(worker_key: IdentityKey) -> None:
-    message = SealedRequest.FromString(sealed_to(worker_key))
-    message.envelopes.append(message.envelopes[0])
-    assert code_of(RequestOpener([worker_key]), message.SerializeToString()) is WireCode.MALFORMED
+def test_two_envelopes_for_one_key_are_malformed_even_if_sealed_so(worker_key: IdentityKey) -> None:
+    plaintext = pad(EXAMPLE.SerializeToString(), 1024)
+    own = Envelope(key_id=worker_key.public.key_id, sealed=worker_key.public.seal(bytes(32)))
+    strange, other = Envelope(key_id=b"x" * 16, sealed=b"x"), Envelope(key_id=b"y" * 16, sealed=b"y")
+    opener = RequestOpener([worker_key])
+    assert opener.open(crafted(worker_key, plaintext, others=[strange, other])).admit(fresh=True).request == EXAMPLE
+    for others in ([own], [strange, strange]):
+        assert code_of(opener, crafted(worker_key, plaintext, others=others)) is WireCode.MALFORMED
 
 
 @pytest.mark.parametrize("change", ["swapped", "removed", "added"])
@@ -310,3 +314,11 @@ def test_the_transcript_hash_covers_envelopes_and_ciphertext(worker_key: Identit
     aad = b"strongroom/1 request\1" + envelope.key_id + len(envelope.sealed).to_bytes(2, "big") + envelope.sealed
     admitted = RequestOpener([worker_key]).open(raw).admit(fresh=True)
     assert admitted._keys.transcript_hash == hashlib.sha256(aad + message.ciphertext).digest()
+
+
+def test_a_request_has_one_answer(worker_key: IdentityKey) -> None:
+    """A second sealer under the same response nonce would use every nonce of the first again."""
+    admitted = RequestOpener([worker_key]).open(sealed_to(worker_key)).admit(fresh=True)
+    admitted.respond(bytes(32))
+    with pytest.raises(ValueError, match="one answer"):
+        admitted.respond(bytes(32))

@@ -30,6 +30,7 @@ KEY = IdentityKey(Secret(KEY_SECRET))
 EXCHANGE = request.seal([KEY.public], CONTENT, random=lambda count: REQUEST_SECRET[:count])
 PENDING = request.RequestOpener([KEY]).open(EXCHANGE.sealed)
 ADMITTED = PENDING.admit(fresh=True)
+ANSWERED = PENDING.admit(fresh=True)
 NAMESPACE = cache.namespace("x" * 43, bytes(32))
 
 HOLDERS: dict[str, Any] = {
@@ -42,13 +43,13 @@ HOLDERS: dict[str, Any] = {
     "AdmittedRequest": ADMITTED,
     "RecordKeys": RecordKeys(Secret(WORD * 2), bytes(32)),
     "RequestOpener": request.RequestOpener([KEY]),
-    "ResponseSealer": ADMITTED.respond(bytes(32)),
+    "ResponseSealer": ANSWERED.respond(bytes(32)),
     "ResponseOpener": EXCHANGE.response(),
 }
 _DERIVED = [
     NAMESPACE.expose(),
     hkdf(REQUEST_SECRET, info=b"strongroom/1 request"),
-    *(hkdf(REQUEST_SECRET, info=b"strongroom/1 response" + KEY.public.key_id + ADMITTED._keys.transcript_hash),),
+    *(hkdf(REQUEST_SECRET, info=b"strongroom/1 response" + KEY.public.key_id + PENDING._keys.transcript_hash),),
 ]
 SECRETS = [WORD, *_DERIVED]
 
@@ -180,3 +181,9 @@ def test_a_refusal_and_its_causes_quote_no_secret(refuse: Callable[[], None], er
         refuse()
     assert_clean("".join(traceback.format_exception(refused.value)))
     assert_clean(repr(refused.value.args))
+
+
+def test_a_refused_private_key_does_not_stand_in_a_traceback_with_locals() -> None:
+    with pytest.raises(MalformedKey) as refused:
+        refuse_wrong_key()
+    assert_clean(with_locals(refused.value))

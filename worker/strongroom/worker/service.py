@@ -38,6 +38,12 @@ _ATTESTATION = strongroom_pb2.DESCRIPTOR.services_by_name["Attestation"].full_na
 _MAX_MESSAGE_BYTES = limits.MAX_SEALED_REQUEST_BYTES + 1024 * 1024
 
 
+async def _refuse(context: Context, code: WireCode) -> None:
+    await context.abort(
+        grpc.StatusCode[code.grpc_status], code.advice, trailing_metadata=(("strongroom-error", code.code),)
+    )
+
+
 class FrontEnd:
     """Serves sealed requests. Its only state are counters and the key ring that the launcher sent last."""
 
@@ -109,7 +115,9 @@ class FrontEnd:
         try:
             return await self._link.attestation(raw)
         except grpc.aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "")
+            # The launcher's own words; anything else could be an exception's.
+            known = error.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE}
+            await context.abort(error.code(), (error.details() or "") if known else "no attestation: try again later")
 
     async def _infer(self, raw: bytes, context: Context) -> None:
         task = asyncio.current_task()
@@ -126,11 +134,10 @@ class FrontEnd:
             outcome = "ok" if status < 400 else "client-error" if status < 500 else "server-error"
         except RequestRefused as error:
             outcome = "refused"
-            await context.abort(
-                grpc.StatusCode[error.code.grpc_status],
-                error.code.advice,
-                trailing_metadata=(("strongroom-error", error.code.code),),
-            )
+            await _refuse(context, error.code)
+        except Exception:
+            outcome = "server-error"
+            await _refuse(context, WireCode.NOT_READY)
         finally:
             self._open.discard(task)
             self._ended[outcome] += 1

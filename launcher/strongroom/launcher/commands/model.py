@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-model = typer.Typer(help="What is in a model folder.", no_args_is_help=True)
+model = typer.Typer(
+    help="What is in a model folder.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 
 
 @model.callback()
