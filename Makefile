@@ -12,7 +12,7 @@ MODELS := .cache/models
 PROTOS := strongroom/protocol/v1/strongroom.proto strongroom/protocol/control/control.proto
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup demo serve test test-unit test-system lint types contract generate check-generated lock clean
+.PHONY: help setup demo serve test lint types contract generate check-generated check-docs lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,13 +39,8 @@ demo: $(INSTALLED) ## Run the main job: attest, seal, chat, and measure the salt
 serve: $(INSTALLED) ## Keep a demo server and proxy running, and print what to paste into another terminal
 	@$(PY) -m tests.demo --keep
 
-test: test-unit test-system ## Run every test
-
-test-unit: $(INSTALLED)
-	$(PY) -m pytest tests/unit
-
-test-system: $(INSTALLED)
-	$(PY) -m pytest tests/system
+test: $(INSTALLED) ## Run every test
+	@$(PY) -m pytest tests/unit tests/system
 
 lint: $(INSTALLED) ## Check style
 	$(VENV)/bin/ruff check .
@@ -63,6 +58,9 @@ generate: $(INSTALLED) ## Generate the code of the .proto files
 
 check-generated: generate ## Refuse generated code that is not what the .proto files give
 	@git diff --exit-code --stat -- 'protocol/**/*_pb2*' || { echo "stale generated code: run make generate and commit" >&2; exit 1; }
+
+check-docs: $(INSTALLED) ## Refuse tables in docs/ that are not what the code gives
+	$(PY) -m tests.docs.generate_configuration --check
 
 lock: ## Resolve the lock file of the CPU build anew (needs uv)
 	uv pip compile --quiet pyproject.toml images/cpu.in --extra launcher --extra worker --extra dev \

@@ -292,6 +292,12 @@ def test_a_check_that_is_waived_passes_anything_and_is_reported_insecure(path: s
     assert {check.name for check in appraisal.checks if check.insecure} == {"tee.type", path}
 
 
+def test_a_policy_without_padding_is_reported_insecure() -> None:
+    case = Case()
+    case.policy["stream"] = {"padding": "none", "tick_ms": 0}
+    assert {check.name for check in case.appraise().appraisal.checks if check.insecure} == {"tee.type", "stream"}
+
+
 def test_the_word_in_a_list_is_a_name_and_no_waiver() -> None:
     case = Case()
     case.policy["model"]["name"] = ["insecure_any"]

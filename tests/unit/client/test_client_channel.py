@@ -15,7 +15,7 @@ from strongroom.client.channel import VerifiedChannel
 from strongroom.client.errors import ClientError, RequestFailed, ResponseBroken, Unreachable
 from strongroom.protocol.canonical import base64url
 from strongroom.protocol.errors import WireCode
-from strongroom.protocol.keys import PublicIdentity
+from strongroom.protocol.keys import key_id
 from strongroom.protocol.v1.strongroom_pb2 import CacheProfile, SealedRequest, StreamProfile
 
 PATH = "/v1/chat/completions"
@@ -126,8 +126,8 @@ async def test_an_attested_key_that_the_library_refuses_is_an_error_of_ours(
     worker: FakeWorker, channel: VerifiedChannel
 ) -> None:
     """Length and key_id are right, the coefficients of the matrix are out of range."""
-    bad = PublicIdentity(b"\xff" * 1216)
-    worker.claims["keys"][0] |= {"key_id": bad.key_id.hex(), "public_key": base64url(bad.public_key)}
+    bad = b"\xff" * 1216
+    worker.claims["keys"][0] |= {"key_id": key_id(bad).hex(), "public_key": base64url(bad)}
     with pytest.raises((ClientError, AttestationError)):
         await channel.request(PATH, CANARY)
     assert worker.received == []

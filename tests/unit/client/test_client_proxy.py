@@ -22,7 +22,7 @@ from strongroom.protocol import request as sealing
 from strongroom.protocol.cache import check_cache_salt, new_cache_salt
 from strongroom.protocol.canonical import base64url
 from strongroom.protocol.errors import WireCode
-from strongroom.protocol.keys import PublicIdentity
+from strongroom.protocol.keys import key_id
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "canary-prompt-77"}]}
@@ -286,8 +286,8 @@ async def test_records_that_do_not_parse_are_an_error_in_openais_shape(
 async def test_an_attested_key_that_cannot_be_used_is_an_error_in_openais_shape(
     worker: FakeWorker, http: httpx.AsyncClient
 ) -> None:
-    bad = PublicIdentity(b"\xff" * 1216)
-    worker.claims["keys"][0] |= {"key_id": bad.key_id.hex(), "public_key": base64url(bad.public_key)}
+    bad = b"\xff" * 1216
+    worker.claims["keys"][0] |= {"key_id": key_id(bad).hex(), "public_key": base64url(bad)}
     error_of(await http.post(CHAT, json=BODY), 503)
     assert worker.received == []
 
@@ -335,8 +335,9 @@ async def test_a_broken_stream_makes_the_sdk_raise_instead_of_ending(
     with pytest.raises(openai.APIError):
         await _streamed(sdk, texts)
     assert texts in (["one"], ["one", "two"])
-    # The server's log gets neither the prompt nor a trace.
-    assert "".join(capfd.readouterr()) == ""
+    # The server's log gets neither the prompt nor a trace; gRPC's own has a line now and then.
+    printed = "".join(capfd.readouterr())
+    assert not [word for word in ("canary", "Traceback", "ResponseBroken") if word in printed]
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from strongroom.launcher.frontend import FrontEnd, become_subreaper, front_end_environment
+from strongroom.launcher.frontend import FrontEnd, front_end_environment, prepare_process
 
 Start = Callable[[str], Awaitable[FrontEnd]]
 
@@ -91,7 +91,7 @@ async def start(said: Lines) -> AsyncIterator[Start]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            process_group=0,
             limit=64 * 1024,
         )
         child = FrontEnd(process, said.say)
@@ -142,7 +142,7 @@ async def test_a_process_that_ignores_sigterm_is_killed(said: Lines, start: Star
 @pytest.mark.parametrize("ends_by_itself", [False, True])
 async def test_children_of_a_front_end_end_with_it(said: Lines, ends_by_itself: bool, start: Start) -> None:
     """An engine that outlives its front end, and holds its standard output open, is noticed and killed."""
-    become_subreaper()
+    prepare_process()
     script = (
         "import subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-I', '-c', 'import time; time.sleep(12)'])\n"
@@ -159,15 +159,15 @@ async def test_children_of_a_front_end_end_with_it(said: Lines, ends_by_itself: 
     assert not _lives(int(said[0]))
 
 
-async def test_a_front_end_starts_in_a_session_of_its_own_and_reports_a_launcher_that_is_not_there(
+async def test_a_front_end_leads_a_group_of_its_own_and_reports_a_launcher_that_is_not_there(
     said: Lines, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/evil")
     child = await FrontEnd.start(tmp_path / "no-socket", tmp_path, said.say)
     pid = child._process.pid
-    assert os.getsid(pid) == pid != os.getsid(0)
+    assert os.getpgid(pid) == pid != os.getpgid(0)
     assert await asyncio.wait_for(child.wait(), 60) == 1
-    assert said[-1].startswith("strongroom.worker: AioRpcError")
+    assert said[0].startswith("strongroom.worker: AioRpcError")
 
 
 def _lives(pid: int) -> bool:
