@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from strongroom.attestation import simulated
 from strongroom.attestation.errors import AppraisalRefused, EvidenceError
 from strongroom.attestation.policy import INSECURE_ANY, Policy
-from strongroom.protocol import binding, claims, merkle
+from strongroom.protocol import binding, canonical, claims, merkle
 from strongroom.protocol.claims import Claims
 from strongroom.protocol.errors import MalformedClaims, MalformedKey, MalformedNonce
 from strongroom.protocol.keys import PublicIdentity
@@ -165,7 +165,7 @@ def _keys(findings: _Findings, parsed: Claims, policy: Policy, now: float) -> li
             findings.add(f"{name}.key_id", "the digest of suite and key", str(error), False, "protocol 1", "evidence")
         else:
             findings.add(f"{name}.key_id", "the digest of suite and key", key.key_id, True, "protocol 1", "evidence")
-    distinct = len({identity.key_id for identity in identities}) == len(parsed.keys)
+    distinct = len({key.public_key for key in parsed.keys}) == len(parsed.keys)
     findings.add("claims.keys", "different keys", "different" if distinct else "repeated", distinct, "protocol 1")
     current = parsed.keys[0]
     valid = current.not_before - CLOCK_TOLERANCE_SECONDS <= now <= current.not_after + CLOCK_TOLERANCE_SECONDS
@@ -190,8 +190,8 @@ def _policy(findings: _Findings, parsed: Claims, policy: Policy) -> None:
         for name, wanted in policy.engine.arguments.items():
             stated = name in parsed.engine.arguments
             seen = parsed.engine.arguments.get(name)
-            # True == 1 in Python, not in JSON.
-            same = stated and type(seen) is type(wanted) and seen == wanted
+            # As JSON: in Python, True == 1.
+            same = stated and canonical.encode([seen]) == canonical.encode([wanted])
             text = repr(seen) if stated else "not stated"
             findings.add(f"engine.arguments.{name}", repr(wanted), text, same, "policy")
     for tier in parsed.cache.tiers:

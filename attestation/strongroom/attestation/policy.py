@@ -6,10 +6,20 @@ Leaving a check out is an error. Switching one off is the value `insecure_any`, 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from strongroom.attestation.errors import PolicyError
 from strongroom.attestation.strict_yaml import BadYaml, load_yaml
+from strongroom.protocol import canonical
 from strongroom.protocol.claims import Digest
 from strongroom.protocol.errors import BadProfile
 from strongroom.protocol.padding import StreamShape
@@ -25,6 +35,16 @@ Texts = Annotated[list[Text], Field(min_length=1)]
 def _check_arguments(value: dict[str, Any]) -> dict[str, Any]:
     if not value:
         raise ValueError(f"name at least one argument, or write {INSECURE_ANY}")
+    try:
+        canonical.encode(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError("values must be those of JSON") from error
+    return value
+
+
+def _check_integer(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be 1")
     return value
 
 
@@ -83,7 +103,7 @@ class LauncherPolicy(_Closed):
 class Policy(_Closed):
     """The whole file. `insecure_allow_simulated` is the one member with a default, because its default is no."""
 
-    version: Literal[1]
+    version: Annotated[Literal[1], BeforeValidator(_check_integer)]
     insecure_allow_simulated: bool = False
     tee: list[Literal["sev-snp", "tdx", "azure-vtpm"]]
     devices: Literal["none"]

@@ -22,5 +22,8 @@ def load_yaml(text: str) -> Any:
     """The document in `text`; raises `BadYaml`."""
     try:
         return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise BadYaml(str(error)) from error
+    except Exception as error:
+        # PyYAML's constructors let foreign errors out, such as KeyError for `!!bool x`.
+        raise BadYaml(f"a value that its tag does not allow ({type(error).__name__})") from error

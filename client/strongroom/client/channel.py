@@ -17,6 +17,7 @@ from typing import Self
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from strongroom.attestation.appraisal import VerifiedWorker, appraise
 from strongroom.attestation.policy import Policy
@@ -84,15 +85,12 @@ class VerifiedChannel:
                 ("grpc.max_reconnect_backoff_ms", 1000),
             ],
         )
-        self._get_attestation: grpc.aio.UnaryUnaryMultiCallable[AttestationRequest, AttestationBundle] = (
-            self._channel.unary_unary(
-                "/strongroom.v1.Attestation/GetAttestation",
-                request_serializer=AttestationRequest.SerializeToString,
-                response_deserializer=AttestationBundle.FromString,
-            )
+        # Messages are parsed here: gRPC gives None for what does not parse.
+        self._get_attestation: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
+            "/strongroom.v1.Attestation/GetAttestation"
         )
-        self._infer: grpc.aio.UnaryStreamMultiCallable[bytes, SealedRecord] = self._channel.unary_stream(
-            "/strongroom.v1.Inference/Infer", response_deserializer=SealedRecord.FromString
+        self._infer: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(
+            "/strongroom.v1.Inference/Infer"
         )
         self._verified: VerifiedWorker | None = None
         self._verifying = asyncio.Lock()
@@ -110,7 +108,12 @@ class VerifiedChannel:
     async def fetch(self, nonce: bytes) -> AttestationBundle:
         """The worker's bundle for `nonce`, not yet appraised; raises `Unreachable`."""
         try:
-            return await self._get_attestation(AttestationRequest(nonce=nonce), timeout=ATTESTATION_TIMEOUT_SECONDS)
+            request = AttestationRequest(nonce=nonce).SerializeToString()
+            return AttestationBundle.FromString(
+                await self._get_attestation(request, timeout=ATTESTATION_TIMEOUT_SECONDS)
+            )
+        except DecodeError as error:
+            raise Unreachable(f"what answers at {self._address} is no Strongroom worker") from error
         except grpc.aio.AioRpcError as error:
             raise Unreachable(f"no attestation from {self._address}: {_transport_fault(error)}") from error
 
@@ -180,7 +183,7 @@ class VerifiedChannel:
         answered = False
         try:
             async for record in call:
-                for event in opener.receive(record.payload):
+                for event in opener.receive(SealedRecord.FromString(record).payload):
                     yield event
                 answered = True
             opener.finish()
@@ -188,7 +191,7 @@ class VerifiedChannel:
             # A status is not authenticated: after the last record it means nothing, after the first no refusal.
             if not opener.whole:
                 raise _refusal(error, self._address, answered) from error
-        except MalformedResponse as error:
+        except (MalformedResponse, DecodeError) as error:
             raise ResponseBroken(f"the answer cannot be trusted: {error}") from error
         finally:
             call.cancel()

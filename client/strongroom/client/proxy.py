@@ -160,8 +160,7 @@ class _Server(uvicorn.Server):
 async def serve(app: Starlette, sock: socket.socket) -> None:
     """Serve on a listening socket until SIGTERM or SIGINT; open streams get five seconds to finish."""
     # uvicorn would log the text of exceptions, and with it parts of requests.
-    logging.getLogger("uvicorn.error").addHandler(logging.NullHandler())
-    logging.getLogger("uvicorn.error").propagate = False
+    logging.getLogger("uvicorn.error").disabled = True
     config = uvicorn.Config(
         app,
         log_config=None,

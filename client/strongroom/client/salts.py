@@ -4,7 +4,6 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 from strongroom.client.errors import ClientError
 from strongroom.protocol.cache import check_cache_salt, new_cache_salt
@@ -59,8 +58,7 @@ class Salter:
         if body.get("cache_salt") is None:
             reuse = self._salt is not None
             body["cache_salt"] = self._salt or new_cache_salt(os.urandom)
-        return _dump(body), CacheProfile(reuse=reuse)
-
-
-def _dump(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode("utf-8")
+        try:
+            return json.dumps(body, separators=(",", ":")).encode("ascii"), CacheProfile(reuse=reuse)
+        except RecursionError as error:
+            raise BodyRefused("the request body is too deeply nested") from error

@@ -8,10 +8,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from strongroom.attestation.errors import EvidenceError
 from strongroom.launcher.keyring import Admission, KeyRing
 from strongroom.launcher.metrics import OUTCOMES, Metrics
-from strongroom.launcher.rounds import Rounds, TooManyWaiting
+from strongroom.launcher.rounds import Rounds
 from strongroom.protocol.control.control_pb2 import (
     AdmitRequest,
     AdmitResponse,
@@ -119,5 +118,6 @@ class _AttestationService(AttestationServicer):
             return await rounds.bundle(request.nonce)
         except MalformedNonce as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except (TooManyWaiting, EvidenceError):
+        except Exception:
+            # Front ends pass this on to anybody who asks.
             await context.abort(grpc.StatusCode.UNAVAILABLE, "no evidence right now: try again later")

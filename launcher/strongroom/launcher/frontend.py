@@ -17,6 +17,7 @@ _INHERITED_PREFIXES = ("NVIDIA_",)
 _TAIL_LINES = 40
 _MAX_LINE_BYTES = 64 * 1024
 _LEFTOVERS_SECONDS = 3
+_POLL_SECONDS = 0.05
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 
@@ -80,10 +81,12 @@ class FrontEnd:
 
     async def wait(self) -> int:
         """Wait for the end of the process, end what is left of its children, and give its exit code."""
-        code = await self._process.wait()
+        # Not Process.wait(): that waits for the pipe too, which an engine left behind would hold open.
+        while self._process.returncode is None:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(_POLL_SECONDS)
         await self._end_group()
         await self._reader
-        return code
+        return self._process.returncode
 
     async def stop(self, seconds: float) -> int:
         """Ask it to finish, and kill it after `seconds`."""
@@ -108,7 +111,7 @@ class FrontEnd:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-self._process.pid, os.WNOHANG)[0]:  # noqa: ASYNC222 - WNOHANG returns at once
                     pass
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def _signal_group(self, number: int) -> bool:
         try:

@@ -71,10 +71,11 @@ class KeyRing:
         current = self._current()
         while current.ends is not None and current.ends <= now:
             following = self._held[-1]
+            # What was stated beforehand may be off by now: the machine paused, or somebody set the clock.
+            following.not_before = int(unix - (now - current.ends))
+            following.not_after = following.not_before + int(self._lifetime)
             following.ends = current.ends + self._lifetime
             current.ends += self._grace
-            # After a long pause of the machine the stated times start from the clock again.
-            following.not_after = max(following.not_after, int(unix))
             self._held.append(self._make(following.not_after, None))
             self.version += 1
             current = following

@@ -23,11 +23,29 @@ def check_model_folder(folder: Path) -> None:
         raise LaunchRefused(f"{folder} has no config.json, so it is not a model; {what_to_do}")
     if not any(folder.glob("*.safetensors")):
         raise LaunchRefused(f"{folder} has no *.safetensors; {what_to_do}")
-    refused = sorted(p.name for p in folder.rglob("*") if p.suffix in _REFUSED_SUFFIXES)
+    refused = sorted(p.name for p in _files(folder) if p.suffix in _REFUSED_SUFFIXES)
     if refused:
         raise LaunchRefused(
             f"{folder} holds {', '.join(refused[:5])}: pickled weights and code are refused; remove them"
         )
+
+
+def _files(folder: Path) -> list[Path]:
+    """Every file below `folder`, sorted; links are followed, as the engine would, each folder once."""
+    found, seen = [], set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        found += [Path(place, name) for name in names]
+    for path in found:
+        try:
+            str(path).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise LaunchRefused(f"{folder} holds a file whose name is not UTF-8: {str(path)!a}; rename it") from error
+    return sorted(path for path in found if path.is_file())
 
 
 def manifest(folder: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, str]:
@@ -35,7 +53,7 @@ def manifest(folder: Path, progress: Callable[[int, int], None] = lambda done, t
 
     `progress` is called with bytes done and bytes in all. Raises `LaunchRefused` for a file that cannot be read.
     """
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    files = _files(folder)
     total = sum(p.stat().st_size for p in files)
     done = 0
 

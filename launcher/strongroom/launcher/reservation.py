@@ -13,9 +13,10 @@ def listening_socket(address: Address, flag: str) -> socket.socket:
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return socket.create_server((str(where[0]), address.port), family=family)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a host name"
         raise LaunchRefused(
-            f"cannot listen on {address}: {error.strerror or error}; free the port or choose another with {flag}"
+            f"cannot listen on {address}: {reason}; free the port or choose another with {flag}"
         ) from error
 
 

@@ -49,8 +49,8 @@ class Rounds:
 
     async def _round(self, batch: list[tuple[bytes, asyncio.Future[AttestationBundle]]]) -> None:
         tree = merkle.NonceTree([nonce for nonce, _ in batch])
-        claims = self._claims()
         try:
+            claims = self._claims()
             evidence = await asyncio.to_thread(self._attester.collect, binding.report_data(tree.root, claims))
         except Exception as error:
             for _, answer in batch:

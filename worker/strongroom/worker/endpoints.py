@@ -61,7 +61,8 @@ class Endpoint:
 def _render(result: Any) -> Reply:
     """What one of vLLM's serving objects gave, as a reply."""
     if isinstance(result, ErrorResponse):
-        return Reply(result.error.code, result.model_dump_json().encode("utf-8"))
+        # Not model_dump_json: errors quote what clients sent, and JSON can carry lone surrogates.
+        return Reply(result.error.code, json.dumps(result.model_dump()).encode("ascii"))
     if isinstance(result, BaseModel):
         return Reply(200, result.model_dump_json().encode("utf-8"))
     return Reply(200, result)
@@ -87,7 +88,8 @@ def _only_text(messages: Any) -> None:
     for message in messages if isinstance(messages, list) else []:
         content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else []:
-            if not isinstance(part, dict) or part.get("type") != "text":
+            # The whole part is compared: vLLM looks for media beside a text too.
+            if not isinstance(part, dict) or part.get("type") != "text" or part.keys() != {"type", "text"}:
                 raise Refused(400, "content parts other than text are not served", "messages")
 
 

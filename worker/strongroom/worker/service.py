@@ -34,14 +34,9 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _INFERENCE = strongroom_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
 _ATTESTATION = strongroom_pb2.DESCRIPTOR.services_by_name["Attestation"].full_name
+_LAUNCHERS_WORDS = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE}
 # gRPC refuses larger messages itself, without our trailer; the exact limit is checked when a request is opened.
 _MAX_MESSAGE_BYTES = limits.MAX_SEALED_REQUEST_BYTES + 1024 * 1024
-
-
-async def _refuse(context: Context, code: WireCode) -> None:
-    await context.abort(
-        grpc.StatusCode[code.grpc_status], code.advice, trailing_metadata=(("strongroom-error", code.code),)
-    )
 
 
 class FrontEnd:
@@ -114,12 +109,23 @@ class FrontEnd:
     async def _get_attestation(self, raw: bytes, context: Context) -> bytes:
         try:
             return await self._link.attestation(raw)
-        except grpc.aio.AioRpcError as error:
-            # The launcher's own words; anything else could be an exception's.
-            known = error.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE}
-            await context.abort(error.code(), (error.details() or "") if known else "no attestation: try again later")
+        except Exception as error:
+            # Only the launcher's own words are passed on; others may be an exception's.
+            if isinstance(error, grpc.aio.AioRpcError) and error.code() in _LAUNCHERS_WORDS:
+                await context.abort(error.code(), error.details() or "")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "no attestation: try again later")
 
     async def _infer(self, raw: bytes, context: Context) -> None:
+        refusal = await self._handle(raw, context)
+        if refusal is not None:
+            await context.abort(
+                grpc.StatusCode[refusal.grpc_status],
+                refusal.advice,
+                trailing_metadata=(("strongroom-error", refusal.code),),
+            )
+
+    async def _handle(self, raw: bytes, context: Context) -> WireCode | None:
+        """Answer one request; gives the code to refuse it with, if it was not opened."""
         task = asyncio.current_task()
         assert task is not None
         outcome = "cancelled"
@@ -129,15 +135,16 @@ class FrontEnd:
             if len(self._open) >= self._max_open:
                 raise RequestRefused(WireCode.OVERLOADED)
             self._open.add(task)
-            admitted = await self._admit(raw)
-            status = await self._respond(admitted, context)
+            status = await self._respond(await self._admit(raw), context)
             outcome = "ok" if status < 400 else "client-error" if status < 500 else "server-error"
+            return None
         except RequestRefused as error:
             outcome = "refused"
-            await _refuse(context, error.code)
+            return error.code
         except Exception:
+            # gRPC would send the text of an exception to the network.
             outcome = "server-error"
-            await _refuse(context, WireCode.NOT_READY)
+            return WireCode.NOT_READY
         finally:
             self._open.discard(task)
             self._ended[outcome] += 1
