@@ -31,6 +31,14 @@ async def eventually(what: Callable[[], Awaitable[bool]], seconds: float) -> boo
     return False
 
 
+async def answers(client: openai.OpenAI) -> bool:
+    """Whether the proxy reaches the worker again."""
+    try:
+        return client.chat.completions.create(**BODY).usage.completion_tokens <= 2
+    except openai.InternalServerError:
+        return False
+
+
 async def current_key(channel: VerifiedChannel) -> bytes:
     return (await channel.attest()).keys[0].key_id
 
@@ -69,12 +77,6 @@ async def test_a_killed_front_end_is_started_again_and_still_refuses_replays(
     async def ready() -> bool:
         return service.get("/readyz")[0] == 200
 
-    async def answers() -> bool:
-        try:
-            return client.chat.completions.create(**BODY).usage.completion_tokens <= 2
-        except openai.InternalServerError:
-            return False
-
     assert await eventually(not_ready, 10)
     with pytest.raises(openai.InternalServerError) as failed:
         client.chat.completions.create(**BODY)
@@ -85,8 +87,22 @@ async def test_a_killed_front_end_is_started_again_and_still_refuses_replays(
     assert (await infer(service.address, raw))[:2] == ("ALREADY_EXISTS", "replay")
     assert (await infer(service.address, fresh))[0] == "OK", "control: the same key opens what is new"
     # The proxy and the channel find the worker again by themselves.
-    assert await eventually(answers, 5)
+    assert await eventually(lambda: answers(client), 5)
     assert (await channel.attest()).claims.boot_id == worker.claims.boot_id
+
+
+async def test_a_killed_engine_is_started_again(service: Service, client: openai.OpenAI) -> None:
+    (engine,) = [pid for pid, command in service.descendants().items() if "EngineCore" in command]
+    restarts = service.metric("strongroom_front_end_restarts_total")
+
+    os.kill(engine, signal.SIGKILL)
+
+    async def restarted() -> bool:
+        is_ready = service.get("/readyz")[0] == 200
+        return is_ready and service.metric("strongroom_front_end_restarts_total") == restarts + 1
+
+    assert await eventually(restarted, RESTART_SECONDS)
+    assert await eventually(lambda: answers(client), 5)
 
 
 async def test_sigterm_lets_open_streams_finish_and_leaves_nothing_behind(

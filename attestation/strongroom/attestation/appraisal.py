@@ -18,6 +18,7 @@ from strongroom.protocol import binding, canonical, claims, merkle
 from strongroom.protocol.claims import Claims
 from strongroom.protocol.errors import MalformedClaims, MalformedKey, MalformedNonce
 from strongroom.protocol.keys import PublicIdentity
+from strongroom.protocol.padding import StreamShape
 from strongroom.protocol.v1.strongroom_pb2 import AttestationBundle
 
 # Clocks of client and worker may differ by this much before a key's validity is in doubt.
@@ -201,8 +202,8 @@ def _policy(findings: _Findings, parsed: Claims, policy: Policy) -> None:
             findings.equal(f"cache.tiers.{tier.medium}.encryption", "AES-256-GCM, key salt", protection, "protocol 6")
     demanded, offered = policy.stream.shape(), parsed.stream.shape()
     seen = f"{offered.padding}, tick {offered.tick_ms} ms"
-    if demanded.padding == "none":
-        findings.checks.append(Check("stream", "padding none", seen, "pass", "policy", insecure=True))
+    if demanded == StreamShape("none", 1, 0):
+        findings.checks.append(Check("stream", "none, tick 0 ms", seen, "pass", "policy", insecure=True))
     else:
         wanted = f"at least {demanded.padding}, tick {demanded.tick_ms} ms"
         findings.add("stream", wanted, seen, offered.covers(demanded), "policy")

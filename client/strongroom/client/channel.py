@@ -45,6 +45,7 @@ _MAX_MESSAGE_BYTES = max(MAX_BUNDLE_BYTES, MAX_RECORD_PLAINTEXT_BYTES + 1024)
 # refusal says is not authenticated.
 _FRESH_SEALS = 2
 _RETRIED = {WireCode.UNKNOWN_KEY.code, WireCode.REPLAY.code}
+_SHOWN_DETAILS = 300
 _ADVICE = {code.code: code.advice for code in WireCode}
 
 
@@ -225,4 +226,6 @@ def _refusal(error: grpc.aio.AioRpcError, address: Address, answered: bool) -> C
 
 
 def _transport_fault(error: grpc.aio.AioRpcError) -> str:
-    return f"{error.code().name.lower().replace('_', ' ')} ({error.details()})"
+    # The details come from whoever answered: they are shown, but may not steer a terminal.
+    details = "".join(c if c.isprintable() else "?" for c in error.details() or "")[:_SHOWN_DETAILS]
+    return f"{error.code().name.lower().replace('_', ' ')} ({details})"

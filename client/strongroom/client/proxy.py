@@ -39,8 +39,8 @@ def _error(status: int, message: str, kind: str) -> JSONResponse:
     return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": status}}, status)
 
 
-def proxy_app(channel: VerifiedChannel, salter: Salter) -> Starlette:
-    """The application; it serves the paths that are sealed, and nothing else."""
+def proxy_app(channel: VerifiedChannel, salter: Salter, host: str = "127.0.0.1") -> Starlette:
+    """The application, listening on `host`; it serves the paths that are sealed, and nothing else."""
 
     async def post(request: Request) -> Response:
         # A web page can send other types to this port without asking the browser's leave; JSON it cannot.
@@ -70,7 +70,7 @@ def proxy_app(channel: VerifiedChannel, salter: Salter) -> Starlette:
             Route("/v1/models", get, methods=["GET"]),
             Route("/healthz", healthz, methods=["GET"]),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES, www_redirect=False)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK_NAMES, host], www_redirect=False)],
         exception_handlers={404: not_found, 405: not_found},
     )
 

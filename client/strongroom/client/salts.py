@@ -18,7 +18,8 @@ class SaltFileRefused(ClientError):
 def read_salt_file(path: Path) -> str:
     """The salt in `path`, which only its owner may read; raises `SaltFileRefused`, never quoting it."""
     try:
-        with path.open("rb") as file:
+        # Not blocking: a named pipe must be refused, not waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             mode = os.fstat(file.fileno())
             if not stat.S_ISREG(mode.st_mode) or mode.st_mode & 0o077 or mode.st_uid != os.geteuid():
                 raise SaltFileRefused(f"{path} must be a file that only you can read: chmod 600 {path}")

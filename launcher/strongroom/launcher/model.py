@@ -31,14 +31,16 @@ def check_model_folder(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Every file below `folder`, sorted; links are followed, as the engine would, each folder once."""
-    found, seen = [], set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
+    """Every file below `folder`, sorted, under each of its names; links are followed, as the engine would."""
+    found: list[Path] = []
+
+    def unreadable(error: OSError) -> None:
+        raise LaunchRefused(f"cannot read {error.filename}: {error.strerror}") from error
+
+    for place, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        # A link to a folder that holds it would never end; any other second name is one more way in.
+        above = {os.path.realpath(place), *map(os.path.realpath, Path(place).parents)}
+        folders[:] = [name for name in folders if os.path.realpath(Path(place, name)) not in above]
         found += [Path(place, name) for name in names]
     for path in found:
         try:

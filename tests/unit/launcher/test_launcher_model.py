@@ -125,6 +125,15 @@ def test_links_to_folders_are_followed(model_folder: pathlib.Path, tmp_path: pat
     assert "nested/extra.json" in manifest(model_folder)
 
 
+def test_a_folder_with_two_names_is_in_the_manifest_under_both(model_folder: pathlib.Path) -> None:
+    """Else the digest would hide the second name, and depend on the order in which the file system lists them."""
+    before = digest_of(model_folder)
+    for name in ("another", "zzz"):
+        (model_folder / name).symlink_to(model_folder / "nested")
+    assert {"nested/extra.json", "another/extra.json", "zzz/extra.json"} <= set(manifest(model_folder))
+    assert digest_of(model_folder) != before
+
+
 def test_a_loop_of_links_ends(model_folder: pathlib.Path) -> None:
     (model_folder / "nested" / "up").symlink_to(model_folder)
     assert "config.json" in manifest(model_folder)

@@ -36,6 +36,7 @@ async def _run(path: str) -> None:
 
         async def beat() -> None:
             while True:
+                engine.check()
                 await link.beat(front_end.pulse())
                 await asyncio.sleep(_PULSE_SECONDS)
 

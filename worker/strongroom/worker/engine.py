@@ -37,6 +37,10 @@ class EngineRefused(Exception):
     """The built engine is not what the confidential profile demands."""
 
 
+class EngineDied(Exception):
+    """The engine core or one of its workers ended."""
+
+
 class UnsaltedRequest(Exception):
     """A request reached the engine without a namespace. A defect of ours, never of a client."""
 
@@ -47,7 +51,11 @@ class Engine:
 
     serving: State
     description: EngineDescription
-    max_model_len: int
+
+    def check(self) -> None:
+        """Raise `EngineDied` if the engine's processes are gone; a front end without one is of no use."""
+        if self.serving.engine_client.errored:
+            raise EngineDied
 
 
 def _arguments(settings: Settings) -> list[str]:
@@ -93,7 +101,7 @@ async def start_engine(settings: Settings) -> AsyncIterator[Engine]:
             digest=_digest(args),
             gpu_cache_bytes=_cache_bytes(client.vllm_config),
         )
-        yield Engine(serving, description, client.vllm_config.model_config.max_model_len)
+        yield Engine(serving, description)
 
 
 def _effective(config: Any, args: Any) -> dict[str, Any]:

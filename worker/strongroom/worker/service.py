@@ -34,7 +34,6 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _INFERENCE = strongroom_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
 _ATTESTATION = strongroom_pb2.DESCRIPTOR.services_by_name["Attestation"].full_name
-_LAUNCHERS_WORDS = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE}
 # gRPC refuses larger messages itself, without our trailer; the exact limit is checked when a request is opened.
 _MAX_MESSAGE_BYTES = limits.MAX_SEALED_REQUEST_BYTES + 1024 * 1024
 
@@ -110,10 +109,10 @@ class FrontEnd:
         try:
             return await self._link.attestation(raw)
         except Exception as error:
-            # Only the launcher's own words are passed on; others may be an exception's.
-            if isinstance(error, grpc.aio.AioRpcError) and error.code() in _LAUNCHERS_WORDS:
+            # What is wrong with a nonce is for the caller; any other text may be an exception's or name a path.
+            if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 await context.abort(error.code(), error.details() or "")
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "no attestation: try again later")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "no attestation right now: try again later")
 
     async def _infer(self, raw: bytes, context: Context) -> None:
         refusal = await self._handle(raw, context)

@@ -68,7 +68,7 @@ def proxy(
                     f"cache salt       {scope}",
                     err=True,
                 )
-                await serve(proxy_app(channel, salter), sock)
+                await serve(proxy_app(channel, salter, host), sock)
 
     with reported("proxy"):
         asyncio.run(run())
