@@ -40,7 +40,7 @@ serve: $(INSTALLED) ## Keep a demo server and proxy running, and print what to p
 	@$(PY) -m tests.demo --keep
 
 test: $(INSTALLED) ## Run every test
-	@$(PY) -m pytest tests/unit tests/system
+	@$(PY) -m pytest tests/unit tests/conformance tests/system
 
 lint: $(INSTALLED) ## Check style
 	$(VENV)/bin/ruff check .
