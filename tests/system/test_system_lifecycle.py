@@ -1,11 +1,12 @@
 """Rotation, death and stop of the real service. These tests run last, in this order."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import openai
@@ -39,6 +40,15 @@ async def answers(client: openai.OpenAI) -> bool:
         return False
 
 
+def shared_memory(pids: Iterable[int]) -> set[Path]:
+    """Files of /dev/shm that processes have mapped. These processes are not dumpable: only root sees their maps."""
+    mapped: list[str] = []
+    for pid in pids:
+        with contextlib.suppress(PermissionError):
+            mapped += [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/" in line]
+    return {Path(line.split(maxsplit=5)[5]) for line in mapped}
+
+
 async def current_key(channel: VerifiedChannel) -> bytes:
     return (await channel.attest()).keys[0].key_id
 
@@ -68,6 +78,7 @@ async def test_a_killed_front_end_is_started_again_and_still_refuses_replays(
     before = service.descendants()
     (front_end,) = [pid for pid, command in before.items() if "strongroom.worker" in command]
     restarts = service.metric("strongroom_front_end_restarts_total")
+    segments = shared_memory(before)
 
     os.kill(front_end, signal.SIGKILL)
 
@@ -83,6 +94,7 @@ async def test_a_killed_front_end_is_started_again_and_still_refuses_replays(
     assert failed.value.status_code == 503
     assert await eventually(ready, RESTART_SECONDS)
     assert not set(before) & set(service.descendants()), "nothing of the dead front end is left"
+    assert [path for path in segments if path.exists()] == []
     assert service.metric("strongroom_front_end_restarts_total") == restarts + 1
     assert (await infer(service.address, raw))[:2] == ("ALREADY_EXISTS", "replay")
     assert (await infer(service.address, fresh))[0] == "OK", "control: the same key opens what is new"
@@ -114,6 +126,8 @@ async def test_sigterm_lets_open_streams_finish_and_leaves_nothing_behind(
     (run_dir,) = run_dirs
     assert run_dir.is_dir()
     assert run_dir.stat().st_mode & 0o077 == 0
+    segments = shared_memory(processes)
+    assert segments or os.geteuid() != 0, "control: the engine does use shared memory"
     body = json.dumps({**BODY, "max_tokens": 300, "ignore_eos": True, "stream": True}).encode()
     response = await channel.request("/v1/chat/completions", body)
     first = await anext(response.body)
@@ -136,4 +150,5 @@ async def test_sigterm_lets_open_streams_finish_and_leaves_nothing_behind(
     alive = [pid for pid in processes if Path(f"/proc/{pid}").exists()]
     assert alive == []
     assert not run_dir.exists()
+    assert [path for path in segments if path.exists()] == []
     assert json.loads(service.lines[-1])["event"] == "stopped"
