@@ -8,7 +8,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 LOCKS := images/cpu.lock images/cpu-torch.lock
-MODELS := .cache/models
 PROTOS := strongroom/protocol/v1/strongroom.proto strongroom/protocol/control/control.proto
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
@@ -23,7 +22,7 @@ $(INSTALLED): $(LOCKS) pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
 	  echo "Strongroom's lock file is for Python 3.11; install it or run: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(PY) || "$(PYTHON)" -m venv $(VENV)
-	echo "Installing the locked dependencies into $(VENV) (about 1.5 GB; a few minutes the first time) ..." >&2
+	echo "Installing the locked dependencies into $(VENV) (3 GB on disk; a few minutes the first time) ..." >&2
 	$(PY) -m pip install --disable-pip-version-check --no-deps --require-hashes --progress-bar off \
 	    $(foreach lock,$(LOCKS),-r $(lock)) | \
 	    awk '/^Collecting/ { if (++n % 20 == 0) { print "  " n " packages fetched"; fflush() } }

@@ -27,13 +27,12 @@ class Failed(Exception):
 class Process:
     """A command whose standard error is read line by line."""
 
-    def __init__(self, arguments: list[str], env: dict[str, str] | None = None) -> None:
+    def __init__(self, arguments: list[str]) -> None:
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
-        self.popen = subprocess.Popen(
-            COMMAND + arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env
-        )
-        threading.Thread(target=self._read, daemon=True).start()
+        self.popen = subprocess.Popen(COMMAND + arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.popen.stderr is not None
@@ -60,7 +59,13 @@ class Process:
         """SIGTERM, and its exit code."""
         with contextlib.suppress(ProcessLookupError):
             self.popen.send_signal(signal.SIGTERM)
-        return self.popen.wait(seconds)
+        return self.wait_for_end(seconds)
+
+    def wait_for_end(self, seconds: float) -> int:
+        """Its exit code, once all that it printed was read."""
+        code = self.popen.wait(seconds)
+        self._reader.join(seconds)
+        return code
 
     def __enter__(self) -> Self:
         return self
@@ -77,16 +82,14 @@ class Process:
 class Service(Process):
     """`strongroom serve` with the simulated TEE on free ports of the loopback address."""
 
-    def __init__(
-        self, model: Path, name: str, folder: Path, env: dict[str, str] | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, model: Path, name: str, folder: Path, *flags: str, **settings: Any) -> None:
         """`settings` are members of the configuration file, which is written to `folder`."""
         self.name = name
         config = folder / "serve.yaml"
         config.write_text(yaml.safe_dump(settings))
-        flags = ["--model", str(model), "--served-model-name", name, "--tee", "simulated", "--config", str(config)]
+        required = ["--model", str(model), "--served-model-name", name, "--tee", "simulated", "--config", str(config)]
         ports = ["--listen", "127.0.0.1:0", "--report-listen", "127.0.0.1:0"]
-        super().__init__(["serve", *flags, *ports], env)
+        super().__init__(["serve", *required, *ports, *flags])
         self.address = ""
         self.report = ""
 
@@ -147,7 +150,7 @@ def manifest(model: Path) -> dict[str, Any]:
 
 
 def policy_document(folder: Path, served_name: str, **changes: Any) -> dict[str, Any]:
-    """A policy that accepts simulated evidence and pins everything that can be pinned."""
+    """A policy that accepts simulated evidence and pins the model and what makes the cache safe."""
     return {
         "version": 1,
         "insecure_allow_simulated": True,

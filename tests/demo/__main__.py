@@ -23,6 +23,7 @@ from tests.service import COMMAND, Failed, Service, policy_document, proxy, writ
 NAME = "smollm2"
 QUESTION = "What is the capital of France?"
 ROUNDS = 3
+AGAIN = "my salt again"
 console = Console()
 
 # Long enough that computing it takes a visible time: about 1,500 tokens.
@@ -75,8 +76,8 @@ def ask(client: openai.OpenAI, content: str, salt: str | None, *, show: bool = F
     return usage.prompt_tokens, cached or 0, first - started
 
 
-def measure(client: openai.OpenAI) -> Table:
-    """Same salt, other salt, no salt: what the cache gave and how long the first token took."""
+def measure(client: openai.OpenAI) -> tuple[Table, bool]:
+    """Same salt, other salt, no salt: what the cache gave, how long the first token took, and whether it is right."""
     ask(client, LETTER + "\nWarm up.", None)
     rows: dict[str, list[tuple[int, int, float]]] = {}
     for i in range(ROUNDS):
@@ -84,7 +85,7 @@ def measure(client: openai.OpenAI) -> Table:
         question = f"{LETTER}\nWho asked for a walk in round {i}?"
         for label, salt in (
             ("my salt, first time", mine),
-            ("my salt again", mine),
+            (AGAIN, mine),
             ("another salt", other),
             ("no salt (a fresh one is drawn)", None),
             ("no salt again", None),
@@ -101,7 +102,8 @@ def measure(client: openai.OpenAI) -> Table:
         seconds = statistics.median(s for *_, s in measured)
         cached = statistics.median(c for _, c, _ in measured)
         table.add_row(label, f"{cached:.0f}", f"{seconds * 1000:.0f} ms", f"{seconds / base:.2f} x")
-    return table
+    right = all((cached > 0) == (label == AGAIN) for label, measured in rows.items() for _, cached, _ in measured)
+    return table, right
 
 
 def main() -> int:
@@ -116,7 +118,7 @@ def main() -> int:
         try:
             with running(Path(folder)) as (address, base_url, policy):
                 return hold(address, base_url, policy) if keep else show(address, base_url, policy)
-        except Failed as error:
+        except (Failed, subprocess.CalledProcessError, openai.OpenAIError) as error:
             console.print(f"[bold red]The demo failed:[/bold red] {error}", highlight=False)
             return 1
         except KeyboardInterrupt:
@@ -135,7 +137,10 @@ def show(address: str, base_url: str, policy: Path) -> int:
     ask(client, QUESTION, None, show=True)
     console.print()
     step("4. Prompt caching works within a salt and not across salts (measured now)")
-    console.print(measure(client))
+    table, right = measure(client)
+    console.print(table)
+    if not right:
+        raise Failed("cached tokens are not what the salts allow")
     step("5. Done; the worker, its engine and the proxy are stopped")
     return 0
 

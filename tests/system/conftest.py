@@ -68,7 +68,7 @@ def service(model: Path, folder: Path, _reference_process: object) -> Iterator[S
         "keys": {"lifetime_seconds": KEY_LIFETIME_SECONDS, "grace_seconds": KEY_GRACE_SECONDS},
         "drain_seconds": DRAIN_SECONDS,
     }
-    with Service(model, NAME, folder, **settings) as service:
+    with Service(model, NAME, folder, "--verbose", **settings) as service:
         yield service.wait()
 
 

@@ -1,4 +1,6 @@
-"""vLLM's own answers, without a line of Strongroom: `python -m tests.system.reference MODEL NAME ENGINE_JSON`."""
+"""vLLM's own answers, without a line of Strongroom, not even its plug-in.
+
+`python -m tests.system.reference MODEL NAME ENGINE_JSON`."""
 
 import asyncio
 import json
@@ -57,5 +59,6 @@ if __name__ == "__main__":
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_KVCACHE_SPACE": str(settings["cpu_kv_cache_gib"]),
         "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_PLUGINS": "",
     }
     asyncio.run(main(sys.argv[1], sys.argv[2], settings))

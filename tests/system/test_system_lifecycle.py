@@ -146,7 +146,7 @@ async def test_sigterm_lets_open_streams_finish_and_leaves_nothing_behind(
     assert service.get("/readyz")[0] == 503
     rest = [piece async for piece in response.body]
     assert b"".join([first, *rest]).endswith(b"data: [DONE]\n\n"), "the open stream ended whole"
-    assert await asyncio.to_thread(service.popen.wait, DRAIN_SECONDS + 40) == 0
+    assert await asyncio.to_thread(service.wait_for_end, DRAIN_SECONDS + 40) == 0
     alive = [pid for pid in processes if Path(f"/proc/{pid}").exists()]
     assert alive == []
     assert not run_dir.exists()

@@ -6,8 +6,6 @@ from strongroom.attestation.errors import EvidenceError
 from strongroom.attestation.simulated import SimulatedAttester
 from strongroom.protocol.v1.strongroom_pb2 import Evidence
 
-TEE_TYPES = ("sev-snp", "tdx", "azure-vtpm", "simulated")
-
 
 class Attester(Protocol):
     """Something that signs report data: RFC 9334's attesting environment."""

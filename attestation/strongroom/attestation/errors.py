@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class AttestationError(Exception):
-    """Root of everything that this package raises for bad input."""
+    """Root of what this package raises for bad evidence and bad policies."""
 
 
 class EvidenceError(AttestationError):

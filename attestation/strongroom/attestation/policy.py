@@ -20,9 +20,7 @@ from pydantic import (
 from strongroom.attestation.errors import PolicyError
 from strongroom.attestation.strict_yaml import BadYaml, load_yaml
 from strongroom.protocol import canonical
-from strongroom.protocol.claims import Digest
-from strongroom.protocol.errors import BadProfile
-from strongroom.protocol.padding import StreamShape
+from strongroom.protocol.claims import Digest, Stream
 
 INSECURE_ANY = "insecure_any"
 
@@ -74,25 +72,6 @@ class CachePolicy(_Closed):
     tiers: Annotated[list[Literal["gpu", "cpu", "disk"]], Field(min_length=1)]
 
 
-class StreamPolicy(_Closed):
-    """The least shape of every response."""
-
-    padding: Text
-    tick_ms: int
-
-    @model_validator(mode="after")
-    def _is_a_shape(self) -> "StreamPolicy":
-        try:
-            self.shape()
-        except BadProfile as error:
-            raise ValueError(str(error)) from error
-        return self
-
-    def shape(self) -> StreamShape:
-        """The two members as one value."""
-        return StreamShape.parse(self.padding, self.tick_ms)
-
-
 class LauncherPolicy(_Closed):
     """Which releases and configurations of the launcher are accepted."""
 
@@ -111,7 +90,8 @@ class Policy(_Closed):
     model: ModelPolicy
     engine: EnginePolicy
     cache: CachePolicy
-    stream: StreamPolicy
+    # The least shape of every response.
+    stream: Stream
     launcher: LauncherPolicy
 
     @model_validator(mode="after")

@@ -21,10 +21,10 @@ from google.protobuf.message import DecodeError
 
 from strongroom.attestation.appraisal import VerifiedWorker, appraise
 from strongroom.attestation.policy import Policy
-from strongroom.client.errors import ClientError, RequestFailed, ResponseBroken, Unreachable
+from strongroom.client.errors import ClientError, RequestFailed, RequestTooLarge, ResponseBroken, Unreachable
 from strongroom.protocol.address import Address
 from strongroom.protocol.errors import MalformedKey, MalformedResponse, WireCode
-from strongroom.protocol.limits import MAX_BUNDLE_BYTES, MAX_RECORD_PLAINTEXT_BYTES
+from strongroom.protocol.limits import MAX_BUNDLE_BYTES
 from strongroom.protocol.request import ClientExchange, seal
 from strongroom.protocol.v1.strongroom_pb2 import (
     AttestationBundle,
@@ -40,10 +40,9 @@ from strongroom.protocol.v1.strongroom_pb2 import (
 
 NONCE_BYTES = 32
 ATTESTATION_TIMEOUT_SECONDS = 30
-_MAX_MESSAGE_BYTES = max(MAX_BUNDLE_BYTES, MAX_RECORD_PLAINTEXT_BYTES + 1024)
-# A request that a worker refused for its key or as a replay is sealed afresh this often, and no more: what the
-# refusal says is not authenticated.
-_FRESH_SEALS = 2
+# A request that a worker refused for its key or as a replay is sealed afresh once, and no more: what the refusal
+# says is not authenticated.
+_ATTEMPTS = 2
 _RETRIED = {WireCode.UNKNOWN_KEY.code, WireCode.REPLAY.code}
 _SHOWN_DETAILS = 300
 _ADVICE = {code.code: code.advice for code in WireCode}
@@ -77,7 +76,7 @@ class VerifiedChannel:
             options=[
                 # A retry by the transport would be a replay.
                 ("grpc.enable_retries", 0),
-                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", MAX_BUNDLE_BYTES),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.keepalive_time_ms", 30_000),
                 # A worker that restarts is found again within a second.
@@ -152,12 +151,12 @@ class VerifiedChannel:
             stream=self._stream,
             cache=cache,
         )
-        for attempt in range(_FRESH_SEALS):
+        for attempt in range(_ATTEMPTS):
             worker = await self.verified()
             try:
                 return await self._exchange(_seal(worker, message))
             except RequestFailed as error:
-                if error.code not in _RETRIED or attempt + 1 == _FRESH_SEALS:
+                if error.code not in _RETRIED or attempt + 1 == _ATTEMPTS:
                     raise
                 if self._verified is worker:
                     self._verified = None
@@ -211,7 +210,7 @@ def _seal(worker: VerifiedWorker, message: InferenceRequest) -> ClientExchange:
     except MalformedKey as error:
         raise ClientError(f"the attested key cannot be sealed to: {error}") from error
     except ValueError as error:
-        raise RequestFailed(WireCode.TOO_LARGE.code, str(error)) from error
+        raise RequestTooLarge(f"{error}; shorten it") from error
 
 
 def _refusal(error: grpc.aio.AioRpcError, address: Address, answered: bool) -> ClientError:

@@ -6,7 +6,6 @@ import enum
 class ExitCode(enum.IntEnum):
     """Exit codes of the commands that talk to a worker; 2 is wrong usage, as everywhere."""
 
-    OK = 0
     FAILED = 1
     USAGE = 2
     EVIDENCE = 3
@@ -22,8 +21,12 @@ class Unreachable(ClientError):
     """No answer from the worker, or one that breaks the transport."""
 
 
+class RequestTooLarge(ClientError):
+    """The request exceeds the protocol's limit; nothing was sent."""
+
+
 class RequestFailed(ClientError):
-    """The worker refused the request before it was opened; `code` is from the protocol's closed list."""
+    """The worker refused the request before it was answered; `code` is from the protocol's closed list."""
 
     def __init__(self, code: str, advice: str) -> None:
         super().__init__(f"the worker refused the request ({code}): {advice}")

@@ -1,6 +1,7 @@
 """The command `strongroom`: finds sub-commands by entry point, and imports a part only when it is called."""
 
 import difflib
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any
@@ -63,8 +64,14 @@ def _root(
 
 def main() -> None:
     """Run the command line. A defect of ours is named by its kind: its text and its trace may quote a prompt."""
+    # gRPC would tell a person's terminal about every connection that a peer closes.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         app()
+    except ModuleNotFoundError as error:
+        extras = "strongroom[launcher] on a server, strongroom[worker] for the engine"
+        typer.echo(f"strongroom: this command needs the package {error.name}; install {extras}", err=True)
+        sys.exit(1)
     except Exception as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:

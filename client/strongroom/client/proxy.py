@@ -23,7 +23,7 @@ from starlette.routing import Route
 from strongroom.attestation.errors import AppraisalRefused
 from strongroom.client import channel as sealed
 from strongroom.client.channel import VerifiedChannel
-from strongroom.client.errors import ClientError, RequestFailed, ResponseBroken, Unreachable
+from strongroom.client.errors import ClientError, RequestFailed, RequestTooLarge, ResponseBroken, Unreachable
 from strongroom.client.salts import BodyRefused, Salter
 from strongroom.protocol.limits import MAX_SEALED_REQUEST_BYTES
 from strongroom.protocol.v1.strongroom_pb2 import CacheProfile
@@ -107,6 +107,8 @@ async def _forward(channel: VerifiedChannel, request: Request, body: bytes, cach
         return _error(_STATUS.get(error.code, 503), str(error), error.code)
     except ResponseBroken as error:
         return _error(502, str(error), "response_broken")
+    except RequestTooLarge as error:
+        return _error(413, str(error), "invalid_request_error")
     except ClientError as error:
         return _error(503, str(error), "worker_refused")
 
@@ -117,7 +119,7 @@ async def _relay(response: sealed.Response) -> AsyncIterator[bytes]:
         try:
             async for piece in response.body:
                 yield piece
-        except (ResponseBroken, Unreachable, RequestFailed) as error:
+        except ResponseBroken as error:
             fault = {"error": {"message": str(error), "type": "response_broken", "param": None, "code": 502}}
             yield b"data: " + json.dumps(fault).encode() + b"\n\n"
             raise

@@ -31,13 +31,13 @@ class _Closed(BaseModel):
 class Engine(_Closed):
     """Arguments of vLLM that an operator may set; all others are fixed by the confidential profile."""
 
-    max_model_len: int | None = Field(None, ge=16, description="longest prompt plus answer, in tokens")
+    max_model_len: int | None = Field(None, ge=16, lt=2**31, description="longest prompt plus answer, in tokens")
     max_num_seqs: int | None = Field(None, ge=1, le=4096, description="requests that run at once")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field("auto", description="type of the weights")
     seed: int = Field(0, ge=0, lt=2**31, description="the engine's own random seed")
     tensor_parallel_size: int = Field(1, ge=1, le=64, description="GPUs that share the model")
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1, description="share of GPU memory to use")
-    cpu_kv_cache_gib: int | None = Field(None, ge=1, description="GiB of KV cache, on the CPU platform only")
+    cpu_kv_cache_gib: int | None = Field(None, ge=1, lt=2**20, description="GiB of KV cache, on the CPU platform only")
     enforce_eager: bool = Field(False, description="no compilation, no CUDA graphs")
 
 
@@ -59,7 +59,9 @@ class Stream(_Closed):
 class Keys(_Closed):
     """Rotation of identity keys."""
 
-    lifetime_seconds: int = Field(limits.KEY_LIFETIME_SECONDS, ge=2, le=86400, description="age at which a key retires")
+    lifetime_seconds: int = Field(
+        limits.KEY_LIFETIME_SECONDS, ge=2, le=86400, description="time for which a key is the current one"
+    )
     grace_seconds: int = Field(limits.KEY_GRACE_SECONDS, ge=1, le=86400, description="time a retired key still opens")
 
 

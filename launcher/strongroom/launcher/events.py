@@ -27,7 +27,7 @@ class Event(enum.Enum):
     KEYS_CHANGED = "identity keys changed, current {key_id}"
     KEYS_REPLACED = "the engine's configuration changed: every identity key was destroyed and replaced"
     FRONT_END_DIED = "a front end ended unexpectedly, exit code {code}"
-    OUTPUT_WITHHELD = "{lines} lines of engine output were withheld, because it has seen requests"
+    OUTPUT_WITHHELD = "{lines} lines of engine output were withheld, since it was given keys"
     STOPPING = "stopping: open requests have {seconds} s to finish"
     STOPPED = "stopped"
 

@@ -76,7 +76,7 @@ class FrontEnd:
 
     @property
     def tail(self) -> list[str]:
-        """The last lines that it printed before it saw a request."""
+        """The last lines that it printed before it was given keys."""
         return list(self._tail)
 
     async def wait(self) -> int:
@@ -121,7 +121,7 @@ class FrontEnd:
         return True
 
     async def _read(self) -> None:
-        """Pass output on until the engine sees requests; from then on it is counted and thrown away."""
+        """Pass output on until keys are handed out; from then on it is counted and thrown away."""
         assert self._process.stdout is not None
         while True:
             try:

@@ -150,7 +150,11 @@ class Launcher:
             if self._digest.done():
                 self._digest.result()
             if not started_well and attempt == 1:
-                raise LaunchRefused("the engine did not start. Its last words:\n" + "\n".join(front_end.tail))
+                last = "\n".join(front_end.tail)
+                raise LaunchRefused(
+                    f"the engine did not start (exit code {code}); --verbose shows all that it said, and start_seconds "
+                    f"is the longest that it may take. Its last words:\n{last}"
+                )
             emit(Event.FRONT_END_DIED, code=code)
             now = time.monotonic()
             deaths.append(now)

@@ -12,7 +12,6 @@ from strongroom.protocol.limits import MAX_SALT_CHARACTERS, MIN_SALT_BYTES, MIN_
 from strongroom.protocol.secret import Secret
 
 NAMESPACE_PREFIX = "sr1."
-CHUNK_RANDOM_BYTES = 32
 
 # 32 uniformly random bytes have fewer than 16 distinct values with a probability below 2^-54.
 _MIN_DISTINCT_BYTES = 16

@@ -8,7 +8,7 @@ import rfc8785
 
 
 class NotCanonical(ValueError):
-    """Bytes that are not the canonical form of a JSON object. The message quotes nothing of the input."""
+    """Bytes that are no JSON object, or not in its canonical form. The message quotes nothing of the input."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -27,17 +27,26 @@ def encode(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
-def decode(raw: bytes) -> dict[str, Any]:
-    """Parse a canonical object; raises `NotCanonical` for duplicates and for any other encoding of it."""
+def parse(raw: bytes) -> dict[str, Any]:
+    """Parse an object strictly, in whatever form; raises `NotCanonical` for duplicate members, NaN and infinities."""
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
-        again = rfc8785.dumps(value)
     except NotCanonical:
         raise
     except (ValueError, RecursionError) as error:
-        raise NotCanonical("not a JSON object in UTF-8 with numbers in range") from error
+        raise NotCanonical("not JSON in UTF-8, or too deeply nested") from error
     if not isinstance(value, dict):
         raise NotCanonical("not a JSON object")
+    return value
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """Parse a canonical object; raises `NotCanonical` for duplicates and for any other encoding of it."""
+    value = parse(raw)
+    try:
+        again = rfc8785.dumps(value)
+    except (ValueError, RecursionError) as error:
+        raise NotCanonical("a number is out of range, or it is too deeply nested") from error
     if again != raw:
         raise NotCanonical("the encoding is not the canonical one (RFC 8785)")
     return value

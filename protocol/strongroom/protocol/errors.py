@@ -25,7 +25,7 @@ class WireCode(enum.Enum):
 
 
 class ProtocolError(Exception):
-    """A peer broke the protocol. Root of everything that this package raises for bad input."""
+    """A peer broke the protocol. Root of what this package raises for bad input off the wire."""
 
 
 class RequestRefused(ProtocolError):

@@ -1,4 +1,4 @@
-"""Every limit of the wire format, with its unit (docs/protocol.md, section 7)."""
+"""The limits of the wire format that implementations must share, with their units (docs/protocol.md, section 7)."""
 
 MAX_SEALED_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_RECORD_PLAINTEXT_BYTES = 1024 * 1024

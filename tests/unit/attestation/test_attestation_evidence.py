@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strongroom.attestation.collection import TEE_TYPES, open_attester
+from strongroom.attestation.collection import open_attester
 from strongroom.attestation.errors import EvidenceError
 from strongroom.attestation.simulated import SimulatedAttester, signed_report_data
 from strongroom.protocol.v1.strongroom_pb2 import Evidence
@@ -38,7 +38,9 @@ def test_a_report_of_another_length_is_no_simulated_report(report: bytes) -> Non
         signed_report_data(Evidence(type="simulated", report=report))
 
 
-@pytest.mark.parametrize("tee", [name for name in (*TEE_TYPES, "auto") if name != "simulated"])
+@pytest.mark.parametrize(
+    "tee", [name for name in (*("sev-snp", "tdx", "azure-vtpm", "simulated"), "auto") if name != "simulated"]
+)
 def test_hardware_that_is_not_there_is_never_replaced_by_a_simulation(tee: str) -> None:
     with pytest.raises(EvidenceError, match="--tee simulated"):
         open_attester(tee)

@@ -1,4 +1,4 @@
-"""Processes that hold keys keep them out of core dumps, and die with their parents (LEAKAGE row 15)."""
+"""Processes that hold keys keep them out of core dumps, and die with their parents (docs/security.md, row 15)."""
 
 import os
 import signal

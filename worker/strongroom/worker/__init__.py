@@ -1,1 +1,4 @@
-"""The worker: a sealed gRPC front end on vLLM's serving classes, in process. Only `engine` and `plugin` touch vLLM."""
+"""The worker: a sealed gRPC front end on vLLM's serving classes, in process.
+
+Only `engine`, `plugin` and `endpoints` touch vLLM.
+"""

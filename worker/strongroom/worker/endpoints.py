@@ -1,4 +1,4 @@
-"""What a client may ask for: one table of paths, each with its method, its fields and the serving object behind it.
+"""What a client may ask for: one table of paths, each with its fields and the serving object behind it.
 
 Whatever is not in the table is refused by name.
 """
@@ -6,14 +6,14 @@ Whatever is not in the table is refused by name.
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
-from strongroom.protocol import cache
+from strongroom.protocol import cache, canonical
 from strongroom.protocol.errors import WeakSalt
 from strongroom.protocol.keys import RandomSource
 from strongroom.worker.engine import Engine
@@ -170,20 +170,6 @@ def _namespace(salt: Any, model_digest: bytes, random: RandomSource) -> str:
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, "the body is not JSON in UTF-8, or too deeply nested") from error
-    if not isinstance(value, dict):
-        raise Refused(400, "the body must be a JSON object")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise Refused(400, "a member of the body appears twice")
-    return result
-
-
-def _no_constant(_: str) -> NoReturn:
-    raise Refused(400, "NaN and infinities are not JSON")
+        return canonical.parse(body)
+    except canonical.NotCanonical as error:
+        raise Refused(400, f"the body is refused: {error}") from error

