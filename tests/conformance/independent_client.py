@@ -1,7 +1,8 @@
 """An independent Strongroom client, protocol version 1.
 
 Written from the text of the protocol alone (docs/protocol.md has it), to test that it is enough to interoperate.
-It shares no code with the project: protobuf codec, attestation checks and framing are its own; cryptography is the library's.
+It shares no code with the project: protobuf codec, attestation checks and framing are its own; cryptography is the
+library's.
 
     independent_client.py vectors protocol-v1.json
     independent_client.py chat localhost:50051 --model m --message hi --insecure-allow-simulated

@@ -41,6 +41,10 @@ class Check:
     area: Area = "policy"
     insecure: bool = False
 
+    def __post_init__(self) -> None:
+        # What was seen comes from whoever answered: it is shown, but may not steer a terminal.
+        object.__setattr__(self, "seen", "".join(c if c.isprintable() else "?" for c in self.seen))
+
 
 @dataclasses.dataclass(frozen=True)
 class Appraisal:

@@ -43,6 +43,8 @@ def proxy_app(channel: VerifiedChannel, salter: Salter, host: str = "127.0.0.1")
     """The application, listening on `host`; it serves the paths that are sealed, and nothing else."""
 
     async def post(request: Request) -> Response:
+        if _from_a_web_page(request):
+            return _error(403, "web pages are not served by this proxy", "invalid_request_error")
         # A web page can send other types to this port without asking the browser's leave; JSON it cannot.
         if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             return _error(415, "send the body as Content-Type: application/json", "invalid_request_error")
@@ -56,6 +58,8 @@ def proxy_app(channel: VerifiedChannel, salter: Salter, host: str = "127.0.0.1")
         return await _forward(channel, request, body, cache)
 
     async def get(request: Request) -> Response:
+        if _from_a_web_page(request):
+            return _error(403, "web pages are not served by this proxy", "invalid_request_error")
         return await _forward(channel, request, b"", None)
 
     async def healthz(_: Request) -> Response:
@@ -73,6 +77,11 @@ def proxy_app(channel: VerifiedChannel, salter: Salter, host: str = "127.0.0.1")
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK_NAMES, host], www_redirect=False)],
         exception_handlers={404: not_found, 405: not_found},
     )
+
+
+def _from_a_web_page(request: Request) -> bool:
+    """Whether a browser says that a page of another origin sent this."""
+    return "origin" in request.headers or request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}
 
 
 class _TooLargeError(Exception):

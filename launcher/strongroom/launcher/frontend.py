@@ -29,6 +29,9 @@ def prepare_process() -> None:
         if libc.prctl(option, value, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), f"prctl({option})")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Idle connections must not use up what the system would allow.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def front_end_environment(run_dir: Path) -> dict[str, str]:
@@ -95,7 +98,9 @@ class FrontEnd:
         try:
             return await asyncio.wait_for(self.wait(), seconds)
         except TimeoutError:
-            self._signal_group(signal.SIGKILL)
+            # Only itself: its children die with it, and Python's resource tracker lives to remove shared memory, in
+            # which vLLM's processes pass prompts to each other.
+            self._process.kill()
             return await self.wait()
 
     async def _end_group(self) -> None:

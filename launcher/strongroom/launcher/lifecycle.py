@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import enum
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -49,9 +50,12 @@ from strongroom.protocol.address import Address
 from strongroom.protocol.canonical import base64url
 from strongroom.protocol.control.control_pb2 import EngineDescription, EngineSettings, Pulse, Settings
 
-# A front end beats every second; this many seconds without a pulse mean that it hangs.
+# A front end beats every second. Without a pulse for this long it is not ready; a long computation may be why.
 PULSE_TIMEOUT_SECONDS = 10
+# Without a pulse for this long it hangs, and is killed.
+HANG_SECONDS = 60
 _PROGRESS_SECONDS = 10
+_MAX_REPORT_CONNECTIONS = 16_384
 # What a front end gets on top of the drain time to close its engine.
 _ENGINE_STOP_SECONDS = 20
 
@@ -71,6 +75,7 @@ class _Engine:
     """What a front end said that it runs, once it was attached."""
 
     description: EngineDescription
+    model_digest: str
     rounds: Rounds
 
 
@@ -115,7 +120,6 @@ class Launcher:
             if self._attester.type == "simulated":
                 emit(Event.SIMULATED)
             self._ring.start(time.monotonic(), time.time())
-            self._digest = asyncio.create_task(self._hash_model())
             self._control = self._make_control()
             control_path = run_dir / "control"
             server = await self._control.serve(str(control_path))
@@ -135,6 +139,8 @@ class Launcher:
         while not self._stop.is_set():
             attempt += 1
             emit(Event.ENGINE_STARTING, attempt=attempt)
+            # At every start: the engine reads the files again.
+            self._digest = asyncio.create_task(self._hash_model())
             front_end = await FrontEnd.start(control, run_dir, self._say_engine_line)
             self._front_end = front_end
             try:
@@ -192,7 +198,7 @@ class Launcher:
                     self.phase = Phase.READY
                     self._metrics.ready.set(1)
                     emit(Event.READY, listen=str(self._listen), report_listen=str(self._report_listen))
-                elif (ready and not self._pulse_is_fresh(now)) or (not ready and now - started > config.start_seconds):
+                elif now - (self._last_pulse if ready else started) > (HANG_SECONDS if ready else config.start_seconds):
                     await front_end.stop(0)
                     break
                 elif not ready and now - reported > _PROGRESS_SECONDS:
@@ -223,12 +229,12 @@ class Launcher:
         """Take what a front end says that it runs into the claims; from here on its output is withheld."""
         digest = await self._digest
         self._front_end.withholding = True
-        if self._engine is not None and self._engine.description != description:
+        if self._engine is not None and (self._engine.description, self._engine.model_digest) != (description, digest):
             # A key means one configuration: what verifiers were told about these keys no longer holds.
             self._ring.replace(time.monotonic(), time.time())
             emit(Event.KEYS_REPLACED)
             self._control.keys_changed()
-        self._engine = _Engine(description, Rounds(self._attester, self._claims))
+        self._engine = _Engine(description, digest, Rounds(self._attester, self._claims))
         # Evidence that cannot be collected must not be found out by the first client.
         await self._engine.rounds.bundle(os.urandom(32))
         return bytes.fromhex(digest.removeprefix("sha256:"))
@@ -246,7 +252,7 @@ class Launcher:
             signing_key=claims.SigningKey(
                 algorithm="Ed25519", public_key=base64url(self._signing_key.public_key().public_bytes_raw())
             ),
-            model=claims.Model(name=config.served_model_name, digest=self._digest.result(), signature=None),
+            model=claims.Model(name=config.served_model_name, digest=self._engine.model_digest, signature=None),
             engine=claims.Engine(
                 name=engine.name,
                 version=engine.version,
@@ -323,9 +329,18 @@ async def _run_dir() -> AsyncIterator[Path]:
 @contextlib.asynccontextmanager
 async def _serve(app: Starlette, sock: socket.socket) -> AsyncIterator[None]:
     """Serve `app` on a listening socket."""
+    # The log is a closed list of events; uvicorn would add a line for each request that is none.
+    logging.getLogger("uvicorn.error").disabled = True
     server = _QuietServer(
         uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=2
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=_MAX_REPORT_CONNECTIONS,
+            timeout_graceful_shutdown=2,
         )
     )
     serving = asyncio.create_task(server.serve(sockets=[sock]))

@@ -24,7 +24,8 @@ def _check_base64url(text: str) -> str:
 
 Base64Url = Annotated[str, AfterValidator(_check_base64url)]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+# Printed on terminals: no control characters.
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Seconds = Annotated[int, Field(ge=0, lt=2**53)]
 
 
@@ -161,13 +162,20 @@ class Claims(_Closed):
         return canonical.encode(self.model_dump(mode="json"))
 
 
+def _encode_again(claims: Claims) -> bytes:
+    try:
+        return claims.encode()
+    except (ValueError, RecursionError) as error:
+        raise MalformedClaims("members are nested too deeply") from error
+
+
 def parse(raw: bytes) -> Claims:
     """Read claims as received; raises `MalformedClaims` unless canonical and of exactly the shape above."""
     if len(raw) > MAX_CLAIMS_BYTES:
         raise MalformedClaims(f"claims exceed {MAX_CLAIMS_BYTES} bytes")
     try:
         claims = Claims.model_validate(canonical.decode(raw))
-        if claims.encode() != raw:
+        if _encode_again(claims) != raw:
             # The model read something as what it is not, such as true as 1.
             raise MalformedClaims("a member has another type than it should")
         return claims

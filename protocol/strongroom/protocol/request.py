@@ -23,15 +23,18 @@ from google.protobuf.message import DecodeError
 from strongroom.protocol.derive import hkdf
 from strongroom.protocol.errors import RequestRefused, WireCode
 from strongroom.protocol.keys import KEY_ID_BYTES, IdentityKey, PublicIdentity, RandomSource
-from strongroom.protocol.limits import MAX_ENVELOPES, MAX_SEALED_REQUEST_BYTES
+from strongroom.protocol.limits import MAX_ENVELOPES, MAX_REQUEST_FIELDS, MAX_SEALED_REQUEST_BYTES
 from strongroom.protocol.padding import BadPadding, pad, request_size, unpad
 from strongroom.protocol.response import RecordKeys, ResponseOpener, ResponseSealer
 from strongroom.protocol.secret import Secret
 from strongroom.protocol.v1.strongroom_pb2 import Envelope, InferenceRequest, SealedRequest
+from strongroom.protocol.wire import TooManyFields, check_field_count
 
 SECRET_BYTES = 32
 REPLAY_ID_BYTES = 16
 _ZERO_NONCE = bytes(12)
+# Envelopes and ciphertext; some room for fields of later versions, which are ignored.
+_MAX_SEALED_FIELDS = MAX_ENVELOPES + 8
 
 
 def _aad(envelopes: Iterable[Envelope]) -> bytes:
@@ -95,8 +98,9 @@ class RequestOpener:
         if len(raw) > MAX_SEALED_REQUEST_BYTES:
             raise RequestRefused(WireCode.TOO_LARGE)
         try:
+            check_field_count(raw, _MAX_SEALED_FIELDS)
             message = SealedRequest.FromString(raw)
-        except DecodeError as error:
+        except (DecodeError, TooManyFields) as error:
             raise RequestRefused(WireCode.MALFORMED) from error
         envelope = self._own_envelope(message)
         key = self._keys.get(envelope.key_id)
@@ -111,6 +115,7 @@ class RequestOpener:
             content = unpad(plaintext)
             if len(plaintext) != request_size(len(content)):
                 raise BadPadding("not the size that the padding rule gives")
+            check_field_count(content, MAX_REQUEST_FIELDS)
             request = InferenceRequest.FromString(content)
         except (InvalidTag, BadPadding, DecodeError, ValueError) as error:
             raise RequestRefused(WireCode.MALFORMED) from error
@@ -119,11 +124,11 @@ class RequestOpener:
 
     def _own_envelope(self, message: SealedRequest) -> Envelope:
         envelopes = message.envelopes
+        if not 1 <= len(envelopes) <= MAX_ENVELOPES:
+            raise RequestRefused(WireCode.MALFORMED)
         identifiers = {envelope.key_id for envelope in envelopes}
-        if (
-            not 1 <= len(envelopes) <= MAX_ENVELOPES
-            or len(identifiers) != len(envelopes)
-            or any(len(e.key_id) != KEY_ID_BYTES or len(e.sealed) >= 2**16 for e in envelopes)
+        if len(identifiers) != len(envelopes) or any(
+            len(e.key_id) != KEY_ID_BYTES or len(e.sealed) >= 2**16 for e in envelopes
         ):
             raise RequestRefused(WireCode.MALFORMED)
         own = identifiers & self._own

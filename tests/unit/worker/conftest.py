@@ -18,4 +18,4 @@ def serving() -> FakeServing:
 @pytest.fixture
 def engine(serving: FakeServing) -> Engine:
     objects: Any = SimpleNamespace(openai_serving_chat=serving, openai_serving_models=serving)
-    return Engine(objects, EngineDescription())
+    return Engine(objects, EngineDescription(), 8192)

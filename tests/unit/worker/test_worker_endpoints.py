@@ -279,3 +279,46 @@ async def test_the_list_of_models_does_not_tell_the_folder(engine: Engine) -> No
     assert isinstance(reply.body, bytes)
     assert b"canary" not in reply.body
     assert json.loads(reply.body)["data"][0] == {"id": "tiny", "root": "tiny", "owned_by": "strongroom"}
+
+
+HEAVY: dict[str, dict[str, Any]] = {
+    "very many empty messages": {"messages": [{}] * 5000},
+    "messages that are none": {"messages": [5] * 100},
+    "very many messages": {"messages": [{"role": "user", "content": "x"}] * 2049},
+    "very many parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 2049}]},
+    "a message with tool calls": {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
+    "no messages": {"messages": []},
+    "content that is an object": {"messages": [{"role": "user", "content": {"type": "text"}}]},
+    "very many choices": {"n": 17},
+    "very many logprobs": {"top_logprobs": 21},
+    "a long logit_bias": {"logit_bias": {str(i): 1 for i in range(1025)}},
+    "very many stop tokens": {"stop_token_ids": [1] * 1025},
+    "very many stops": {"stop": ["x"] * 17},
+    "a huge top_k": {"top_k": 2**70},
+}
+
+
+@pytest.mark.parametrize("what", HEAVY)
+async def test_what_would_cost_everybody_is_refused_before_vllm_sees_it(
+    engine: Engine, serving: FakeServing, what: str
+) -> None:
+    error = error_of(await ask(engine, BODY | HEAVY[what]))
+    assert error["code"] == 400
+    assert error["param"] in HEAVY[what]
+    assert serving.requests == []
+
+
+async def test_a_body_longer_than_any_prompt_is_refused(engine: Engine, serving: FakeServing) -> None:
+    most = 64 * 1024 + 16 * engine.max_model_len
+    long = BODY | {"messages": [{"role": "user", "content": "x" * most}]}
+    assert error_of(await ask(engine, long))["code"] == 400
+    assert serving.requests == []
+    # Control: half of that goes through, and what is too long in tokens is the engine's to refuse.
+    await ask(engine, BODY | {"messages": [{"role": "user", "content": "x" * (most // 2)}]})
+    assert len(serving.requests) == 1
+
+
+async def test_members_that_are_null_are_as_if_absent(engine: Engine, serving: FakeServing) -> None:
+    message = {"role": "user", "content": "x", "tool_calls": None, "refusal": None}
+    await ask(engine, BODY | {"messages": [message]})
+    assert len(serving.requests) == 1

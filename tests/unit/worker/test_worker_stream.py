@@ -150,8 +150,11 @@ class Engine:
         raise AssertionError("unreachable")
 
     async def body(self) -> AsyncIterator[str]:
-        yield "first"
-        await self.work()
+        try:
+            yield "first"
+            await self.work()
+        finally:
+            self.ended.set()
 
 
 @pytest.mark.parametrize("shape", SHAPES[:3], ids=lambda shape: shape.kind)
@@ -169,6 +172,7 @@ async def test_cancelling_the_sending_cancels_the_engines_work(shape: StreamShap
 
 
 async def test_a_record_that_cannot_be_written_cancels_the_engines_work() -> None:
+    """At once, not when the generator is collected some day."""
     exchange, engine = Exchange(), Engine()
 
     async def fail(_: bytes) -> None:

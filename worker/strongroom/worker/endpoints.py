@@ -5,7 +5,7 @@ Whatever is not in the table is refused by name.
 
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,13 +18,21 @@ from strongroom.protocol.errors import WeakSalt
 from strongroom.protocol.keys import RandomSource
 from strongroom.worker.engine import Engine
 
+MAX_MESSAGES = 2048
+_MESSAGE_MEMBERS = {"role", "content", "name"}
+_MOST_ENTRIES = {"logit_bias": 1024, "stop": 16, "stop_token_ids": 1024}
+_MOST = {"n": 16, "top_logprobs": 20, "top_k": 2**31 - 1}
+# A body may have this many bytes for each token of the longest prompt, and some for what stands around it.
+_BYTES_FOR_A_TOKEN = 16
+_BYTES_BESIDE = 64 * 1024
+
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
     """The HTTP response of an endpoint; `body` is whole, or a stream of server-sent events."""
 
     status: int
-    body: bytes | AsyncIterator[str]
+    body: bytes | AsyncGenerator[str, None]
 
     @property
     def content_type(self) -> str:
@@ -69,7 +77,13 @@ def _render(result: Any) -> Reply:
 
 
 async def _chat_completions(engine: Engine, body: dict[str, Any]) -> Reply:
-    _only_text(body.get("messages"))
+    _check_messages(body.get("messages"))
+    for name, most in _MOST_ENTRIES.items():
+        if isinstance(body.get(name), list | dict) and len(body[name]) > most:
+            raise Refused(400, f"{name} may have at most {most} entries", name)
+    for name, most in _MOST.items():
+        if isinstance(body.get(name), int | float) and body[name] > most:
+            raise Refused(400, f"{name} may be at most {most}", name)
     request = ChatCompletionRequest.model_validate(body)
     return _render(await engine.serving.openai_serving_chat.create_chat_completion(request))
 
@@ -83,14 +97,37 @@ async def _models(engine: Engine, _: dict[str, Any]) -> Reply:
     return _render(result)
 
 
-def _only_text(messages: Any) -> None:
-    """Refuse content parts that are not text: media would be fetched, decoded and cached across scopes."""
-    for message in messages if isinstance(messages, list) else []:
-        content = message.get("content") if isinstance(message, dict) else None
-        for part in content if isinstance(content, list) else []:
-            # The whole part is compared: vLLM looks for media beside a text too.
-            if not isinstance(part, dict) or part.get("type") != "text" or part.keys() != {"type", "text"}:
-                raise Refused(400, "content parts other than text are not served", "messages")
+def _check_messages(messages: Any) -> None:
+    """Refuse what is not a list of text messages, before vLLM's types try every shape that each might have.
+
+    Content that is not text would be fetched, decoded and cached across scopes; other members reach templates.
+    """
+    if not isinstance(messages, list) or not 1 <= len(messages) <= MAX_MESSAGES:
+        raise Refused(400, f"messages must be a list of 1 to {MAX_MESSAGES} messages", "messages")
+    parts = 0
+    for message in messages:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise Refused(400, "each message must be an object with a role", "messages")
+        unknown = sorted(name for name in message if name not in _MESSAGE_MEMBERS and message[name] is not None)
+        if unknown:
+            raise Refused(400, f"member {unknown[0]!r} of a message is not accepted", "messages")
+        content = message.get("content")
+        if isinstance(content, list):
+            parts += len(content)
+            if parts > MAX_MESSAGES or not all(map(_is_text, content)):
+                raise Refused(400, f"content must be text, in at most {MAX_MESSAGES} parts", "messages")
+        elif not isinstance(content, str):
+            raise Refused(400, "content must be a string or a list of text parts", "messages")
+
+
+def _is_text(part: Any) -> bool:
+    # The whole part is compared: vLLM looks for media beside a text too.
+    return (
+        isinstance(part, dict)
+        and part.keys() == {"type", "text"}
+        and part["type"] == "text"
+        and isinstance(part["text"], str)
+    )
 
 
 ENDPOINTS = {
@@ -135,6 +172,9 @@ async def answer(engine: Engine, model_digest: bytes, path: str, body: bytes, ra
         endpoint = ENDPOINTS.get(path)
         if endpoint is None:
             raise Refused(404, f"path {path!r} is not served; served are {', '.join(ENDPOINTS)}")
+        most = _BYTES_BESIDE + _BYTES_FOR_A_TOKEN * engine.max_model_len
+        if len(body) > most:
+            raise Refused(400, f"the body may have at most {most} bytes for this model")
         fields = _parse(body) if endpoint.fields else {}
         unknown = sorted(fields.keys() - endpoint.fields)
         if unknown:

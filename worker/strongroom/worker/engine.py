@@ -51,6 +51,7 @@ class Engine:
 
     serving: State
     description: EngineDescription
+    max_model_len: int
 
     def check(self) -> None:
         """Raise `EngineDied` if the engine's processes are gone; a front end without one is of no use."""
@@ -99,7 +100,7 @@ async def start_engine(settings: Settings) -> AsyncIterator[Engine]:
             digest=_digest(args),
             gpu_cache_bytes=_cache_bytes(client.vllm_config),
         )
-        yield Engine(serving, description)
+        yield Engine(serving, description, client.vllm_config.model_config.max_model_len)
 
 
 def check_profile(effective: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _INFERENCE = strongroom_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
 _ATTESTATION = strongroom_pb2.DESCRIPTOR.services_by_name["Attestation"].full_name
+_IDLE_MS = 10 * 60 * 1000
 # gRPC refuses larger messages itself, without our trailer; the exact limit is checked when a request is opened.
 _MAX_MESSAGE_BYTES = limits.MAX_SEALED_REQUEST_BYTES + 1024 * 1024
 
@@ -65,6 +66,13 @@ class FrontEnd:
         server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 1),
+                # Above our own limit, so that who exceeds it is told so.
+                ("grpc.max_concurrent_streams", 2 * self._max_open + 128),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
+                # A peer that is gone is noticed; one that pings too often is cut off.
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", limits.MAX_BUNDLE_BYTES),
             ]

@@ -50,9 +50,12 @@ async def _produce(reply: Callable[[], Awaitable[Reply]], shaper: ResponseShaper
             shaper.body(produced.body)
         else:
             try:
-                async for event in produced.body:
-                    shaper.body(event.encode("utf-8"))
-                    changed()
+                async with contextlib.aclosing(produced.body) as events:
+                    async for event in events:
+                        shaper.body(event.encode("utf-8"))
+                        changed()
+                        # While vLLM has output waiting, its generator never suspends; others must get their turn.
+                        await asyncio.sleep(0)
             except Exception:
                 status = 500
                 error = INTERNAL_ERROR.reply().body

@@ -92,7 +92,8 @@ async def _turn(
         for choice in event.get("choices", []):
             piece = choice["delta"].get("content") or ""
             said.append(piece)
-            print(piece, end="", flush=True)  # noqa: T201 - the answer is the output
+            shown = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in piece)
+            print(shown, end="", flush=True)  # noqa: T201 - the answer is the output
     print()  # noqa: T201
     return "".join(said)
 
