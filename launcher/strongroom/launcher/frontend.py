@@ -100,7 +100,8 @@ class FrontEnd:
         except TimeoutError:
             # Only itself: its children die with it, and Python's resource tracker lives to remove shared memory, in
             # which vLLM's processes pass prompts to each other.
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
             return await self.wait()
 
     async def _end_group(self) -> None:

@@ -139,6 +139,13 @@ async def test_a_process_that_ignores_sigterm_is_killed(said: Lines, start: Star
         assert await child.stop(0.2) == -9
 
 
+async def test_one_that_has_ended_may_be_stopped_again(start: Start) -> None:
+    child = await start("print('up')")
+    async with asyncio.timeout(8):
+        assert await child.wait() == 0
+        assert await child.stop(0) == 0
+
+
 @pytest.mark.parametrize("ends_by_itself", [False, True])
 async def test_children_of_a_front_end_end_with_it(said: Lines, ends_by_itself: bool, start: Start) -> None:
     """An engine that outlives its front end, and holds its standard output open, is noticed and killed."""
