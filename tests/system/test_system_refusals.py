@@ -109,6 +109,42 @@ async def test_a_request_above_the_limit_is_too_large(service: Service, channel:
     assert (status, code) == ("RESOURCE_EXHAUSTED", "too-large")
 
 
+async def test_messages_made_to_exhaust_it_leave_the_service_ready(service: Service, client: openai.OpenAI) -> None:
+    before = service.metric("strongroom_front_end_restarts_total")
+    envelopes = b"\x0a\x00" * (8 * 1024 * 1024)
+    answers = await asyncio.gather(*(infer(service.address, envelopes) for _ in range(4)))
+    assert {code for _, code, _ in answers} == {"malformed"}
+    assert service.get("/readyz")[0] == 200
+    assert client.models.list().data
+    assert service.metric("strongroom_front_end_restarts_total") == before
+
+
+async def test_the_widest_request_that_is_accepted_leaves_others_their_turn(
+    service: Service, async_client: openai.AsyncOpenAI
+) -> None:
+    wide = await async_client.chat.completions.create(
+        model=NAME,
+        messages=[{"role": "user", "content": "wide"}],
+        n=16,
+        max_tokens=60,
+        logprobs=True,
+        top_logprobs=20,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    await anext(wide)
+    done = 0
+    for _ in range(3):
+        answer = await async_client.chat.completions.create(
+            model=NAME, messages=[{"role": "user", "content": "narrow"}], max_tokens=2
+        )
+        done += answer.usage.completion_tokens > 0
+        assert service.get("/readyz")[0] == 200
+    assert done == 3
+    finished = {choice.index async for chunk in wide for choice in chunk.choices if choice.finish_reason}
+    assert finished == set(range(16)), "the wide one ends whole too"
+
+
 BAD_BODIES = {
     "not JSON": b"{",
     "not UTF-8": b'{"model": "\xff"}',
