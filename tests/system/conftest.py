@@ -18,7 +18,7 @@ from tests.service import Service, policy_document, proxy, write_policy
 
 NAME = "tiny"
 # Short enough that keys rotate while the suite runs, long enough that a test sees one state of them.
-KEY_LIFETIME_SECONDS = 20
+KEY_LIFETIME_SECONDS = 12
 KEY_GRACE_SECONDS = 300
 DRAIN_SECONDS = 15
 ENGINE = {"max_model_len": 8192, "max_num_seqs": 64, "cpu_kv_cache_gib": 1, "enforce_eager": True}
