@@ -5,6 +5,7 @@ import collections
 import contextlib
 import ctypes
 import os
+import re
 import resource
 import signal
 import sys
@@ -14,7 +15,10 @@ from pathlib import Path
 # What a front end may inherit. Everything else could change what runs: VLLM_*, PYTHON*, LD_PRELOAD, HF_* ...
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 _INHERITED_PREFIXES = ("NVIDIA_",)
-_TAIL_LINES = 40
+_REASONS = 3
+# The last line of a Python trace, whatever logger stands before it; vLLM's own say no more than that there is another.
+_REASON = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Refused|Died): .+)")
+_NO_REASON = re.compile(r"[Ss]ee (?:root cause|stack trace)")
 _MAX_LINE_BYTES = 64 * 1024
 _LEFTOVERS_SECONDS = 3
 _POLL_SECONDS = 0.05
@@ -53,7 +57,7 @@ class FrontEnd:
     def __init__(self, process: asyncio.subprocess.Process, say: Callable[[str], None]) -> None:
         self._process = process
         self._say = say
-        self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+        self._reasons: collections.deque[str] = collections.deque(maxlen=_REASONS)
         self._reader = asyncio.create_task(self._read())
         self.withholding = False
         self.withheld = 0
@@ -78,9 +82,9 @@ class FrontEnd:
         return cls(process, say)
 
     @property
-    def tail(self) -> list[str]:
-        """The last lines that it printed before it was given keys."""
-        return list(self._tail)
+    def reasons(self) -> list[str]:
+        """The last different errors that it named before it was given keys, without their traces."""
+        return list(self._reasons)
 
     async def wait(self) -> int:
         """Wait for the end of the process, end what is left of its children, and give its exit code."""
@@ -140,5 +144,7 @@ class FrontEnd:
                 self.withheld += 1
             else:
                 line = raw.decode("utf-8", "replace").rstrip()
-                self._tail.append(line)
                 self._say(line)
+                reason = _REASON.search(line)
+                if reason and not _NO_REASON.search(line) and reason[1] not in self._reasons:
+                    self._reasons.append(reason[1])

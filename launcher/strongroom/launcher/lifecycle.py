@@ -156,10 +156,10 @@ class Launcher:
             if self._digest.done():
                 self._digest.result()
             if not started_well and attempt == 1:
-                last = "\n".join(front_end.tail)
+                reasons = "\n  ".join(front_end.reasons or ["it named no error"])
                 raise LaunchRefused(
-                    f"the engine did not start (exit code {code}); --verbose shows all that it said, and start_seconds "
-                    f"is the longest that it may take. Its last words:\n{last}"
+                    f"the engine did not start (exit code {code}):\n  {reasons}\n"
+                    "--verbose shows all that it said; start_seconds is the longest that it may take"
                 )
             emit(Event.FRONT_END_DIED, code=code)
             now = time.monotonic()

@@ -114,7 +114,7 @@ async def test_output_is_passed_on_until_requests_are_seen(tmp_path: pathlib.Pat
     child.withholding = True
     go.touch()
     assert await child.wait() == 0
-    assert said == child.tail == ["before"]
+    assert said == ["before"]
     assert child.withheld == 2
 
 
@@ -124,7 +124,35 @@ async def test_long_lines_bytes_and_many_lines_do_not_stop_the_reader(said: Line
     await child.wait()
     assert said[-1] == "end"
     assert "\ufffd" in said
-    assert len(child.tail) == 40
+
+
+VLLM_WORDS = """(Worker pid=1) ERROR 11-30 11:20:52 [multiproc_executor.py:953] Traceback (most recent call last):
+(Worker pid=1) ERROR 11-30 11:20:52 [multiproc_executor.py:953]     raise ValueError(
+(Worker pid=1) ERROR 11-30 11:20:52 [multiproc_executor.py:953] ValueError: Available memory is too small
+  File "x.py", line 1, in y
+ValueError: Available memory is too small
+Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.
+strongroom.worker: RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+"""
+
+
+async def test_why_an_engine_did_not_start_is_said_without_its_traces(start: Start) -> None:
+    child = await start(f"print({VLLM_WORDS!r})")
+    await child.wait()
+    assert child.reasons == ["ValueError: Available memory is too small"]
+
+
+async def test_an_error_after_keys_were_handed_out_is_no_reason(
+    tmp_path: pathlib.Path, said: Lines, start: Start
+) -> None:
+    go = tmp_path / "go"
+    script = f"import os, time; print('before')\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+    child = await start(script + "print('ValueError: a prompt')")
+    await said.until("before")
+    child.withholding = True
+    go.touch()
+    await child.wait()
+    assert child.reasons == []
 
 
 async def test_the_exit_code_is_that_of_the_process(start: Start) -> None:

@@ -28,7 +28,7 @@ class FakeFrontEnd:
     launcher: Launcher
 
     def __init__(self) -> None:
-        self.withholding, self.withheld, self.tail = False, 0, ["its last line"]
+        self.withholding, self.withheld, self.reasons = False, 0, ["its last line"]
         self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         type(self).started.append(self)
 

@@ -62,7 +62,9 @@ def main() -> None:
     try:
         asyncio.run(_run(sys.argv[1]))
     except Exception as error:
-        print(f"strongroom.worker: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+        # On one line, which the launcher looks for.
+        reason = " ".join(str(error).split())
+        print(f"strongroom.worker: {type(error).__name__}: {reason}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
 
 
