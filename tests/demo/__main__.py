@@ -151,8 +151,8 @@ def hold(address: str, base_url: str, policy: Path) -> int:
     console.print(
         f"""
 # curl
-curl -N {base_url}/chat/completions -H 'Content-Type: application/json' -d '{{
-  "model": "{NAME}", "stream": true, "max_tokens": 40,
+curl {base_url}/chat/completions -H 'Content-Type: application/json' -d '{{
+  "model": "{NAME}", "temperature": 0, "max_tokens": 40,
   "messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
 
 # Python, with OpenAI's SDK
@@ -160,12 +160,12 @@ curl -N {base_url}/chat/completions -H 'Content-Type: application/json' -d '{{
 import openai
 client = openai.OpenAI(base_url="{base_url}", api_key="unused")
 answer = client.chat.completions.create(
-    model="{NAME}", max_tokens=40, messages=[{{"role": "user", "content": "{QUESTION}"}}])
+    model="{NAME}", temperature=0, max_tokens=40, messages=[{{"role": "user", "content": "{QUESTION}"}}])
 print(answer.choices[0].message.content)
 EOF
 
 # the same without the proxy, and the appraisal alone
-{COMMAND[0]} chat --server {address} --policy {policy} --max-tokens 40 '{QUESTION}'
+{COMMAND[0]} chat --server {address} --policy {policy} --max-tokens 40 --temperature 0 '{QUESTION}'
 {COMMAND[0]} verify --server {address} --policy {policy}
 """,
         highlight=False,

@@ -1,6 +1,7 @@
 """One real service - launcher, front end, vLLM with a tiny random model - shared by every test of this folder."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,7 @@ def _reference_process(model: Path, folder: Path) -> Iterator[subprocess.Popen[b
             [sys.executable, "-m", "tests.system.reference", str(model), NAME, json.dumps(ENGINE)],
             stdout=output,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(folder)},
         )
     yield process
     process.kill()

@@ -15,7 +15,9 @@ _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}([0-9a-f]{8})\b")
 def appraisal_table(appraisal: Appraisal) -> Table:
     """Every check with its verdict and what was seen; what was expected is shown where it differs."""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(appraisal.time))
-    table = Table(title=f"Appraisal at {when}: {appraisal.verdict.upper()}", title_justify="left")
+    waived = sum(check.insecure for check in appraisal.checks)
+    verdict = appraisal.verdict.upper() + (f", {waived} checks waived (INSECURE)" if waived else "")
+    table = Table(title=f"Appraisal at {when}: {verdict}", title_justify="left")
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("finding", overflow="fold")

@@ -37,7 +37,7 @@ class Engine(_Closed):
     seed: int = Field(0, ge=0, lt=2**31, description="the engine's own random seed")
     tensor_parallel_size: int = Field(1, ge=1, le=64, description="GPUs that share the model")
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1, description="share of GPU memory to use")
-    cpu_kv_cache_gib: int | None = Field(None, ge=1, lt=2**20, description="GiB of KV cache, on the CPU platform only")
+    cpu_kv_cache_gib: int = Field(4, ge=1, lt=2**20, description="GiB of KV cache, on the CPU platform only")
     enforce_eager: bool = Field(False, description="no compilation, no CUDA graphs")
 
 
