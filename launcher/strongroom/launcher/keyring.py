@@ -37,7 +37,7 @@ class _Held:
 
 
 class KeyRing:
-    """The keys of one worker. `version` changes with them, so that others know to fetch them again."""
+    """The keys of one worker. `version` counts their changes."""
 
     def __init__(self, *, random: RandomSource, lifetime: float, grace: float, capacity: int) -> None:
         self._random = random

@@ -6,7 +6,9 @@
 CHECKING   configuration, model folder, attester, ports: everything that can be refused within a second
 STARTING   keys exist, the control socket and the report endpoint serve, the engine is being built
 READY      the engine is attested, a front end's pulse is fresh
-STOPPING   SIGTERM came, or too many front ends died: open requests may finish, nothing new begins
+STOPPING   SIGTERM came: open requests may finish, nothing new begins
+
+When too many front ends die, the launcher gives up with an error; everything that it started is ended first.
 """
 
 import asyncio
